@@ -1,0 +1,39 @@
+"""privmix: private data release and private learning by random mixup.
+
+The main job::
+
+    schema = privmix.Schema(classes=[...], num_features=384, num_records=10_003,
+                            feature_clip_norm=1.0)
+    plan = privmix.plan_release(schema, target_epsilon=1.0, target_delta=1e-5)   # no data
+    release = privmix.release(x, y, plan, out="release/")                        # spends the budget
+    model = privmix.NoiseAwareClassifier().fit(release)
+"""
+
+from privmix._validate import InvalidInputError
+from privmix.certificate import Certificate
+from privmix.engine import release
+from privmix.learners import KLSoftmaxClassifier, NoiseAwareClassifier, load_model, save_model
+from privmix.plan import ReleaseConfig, ReleasePlan, plan_release
+from privmix.records import BoundedRecords, bound_records
+from privmix.schema import Schema
+from privmix.store import Release
+from privmix.verification import Verification, verify
+
+__all__ = [
+    "BoundedRecords",
+    "Certificate",
+    "InvalidInputError",
+    "KLSoftmaxClassifier",
+    "NoiseAwareClassifier",
+    "Release",
+    "ReleaseConfig",
+    "ReleasePlan",
+    "Schema",
+    "Verification",
+    "bound_records",
+    "load_model",
+    "plan_release",
+    "release",
+    "save_model",
+    "verify",
+]

@@ -1,0 +1,126 @@
+"""Every argument check, with one error template.
+
+No maths lives here. All numeric checks are written so that NaN fails them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Any, NoReturn, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+
+class InvalidInputError(ValueError):
+    """Bad input, said in one line: the place, what is allowed, what was received."""
+
+    def __init__(self, place: str, allowed: str, received: object) -> None:
+        self.place, self.allowed, self.received = place, allowed, received
+        super().__init__(f"{place}: allowed is {allowed}; received {received}")
+
+
+def fail(place: str, allowed: str, received: object) -> NoReturn:
+    """Raise :class:`InvalidInputError`; strings are quoted by ``repr`` of the caller's choice."""
+    raise InvalidInputError(place, allowed, received)
+
+
+def real(
+    place: str,
+    value: object,
+    *,
+    above: float = -math.inf,
+    at_least: float = -math.inf,
+    below: float = math.inf,
+    at_most: float = math.inf,
+) -> float:
+    """Return ``value`` as a finite float inside the bounds, or fail naming ``place``."""
+    parts = [
+        text
+        for bound, text in (
+            (above, f"above {above:g}"),
+            (at_least, f"at least {at_least:g}"),
+            (below, f"below {below:g}"),
+            (at_most, f"at most {at_most:g}"),
+        )
+        if math.isfinite(bound)
+    ]
+    allowed = " and ".join(["a finite number", *parts])
+    if isinstance(value, bool) or not isinstance(value, Real):
+        fail(place, allowed, repr(value))
+    number = float(value)
+    inside = above < number < below and at_least <= number <= at_most
+    if not (math.isfinite(number) and inside):
+        fail(place, allowed, number)
+    return number
+
+
+def integer(place: str, value: object, *, at_least: int = 1, at_most: int | None = None) -> int:
+    """Return ``value`` as an int inside the bounds, or fail naming ``place``."""
+    allowed = f"an integer of at least {at_least}"
+    if at_most is not None:
+        allowed += f" and at most {at_most}"
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        fail(place, allowed, repr(value))
+    number = int(value)
+    if number < at_least or (at_most is not None and number > at_most):
+        fail(place, allowed, number)
+    return number
+
+
+def probability(place: str, value: object) -> float:
+    """Return a probability in (0, 1]."""
+    return real(place, value, above=0.0, at_most=1.0)
+
+
+def delta(place: str, value: object) -> float:
+    """Return a delta in (0, 1)."""
+    return real(place, value, above=0.0, below=1.0)
+
+
+def one_of(place: str, value: object, allowed: Iterable[str]) -> str:
+    """Return ``value`` if it is one of ``allowed``, or fail listing them."""
+    names = list(allowed)
+    if not isinstance(value, str) or value not in names:
+        fail(place, "one of " + ", ".join(names), repr(value))
+    return value
+
+
+class FrozenModel(BaseModel):
+    """Base of the public facts: immutable, closed, strict, JSON in and out.
+
+    Validation errors come out as :class:`InvalidInputError`.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, ser_json_inf_nan="constants"
+    )
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise _first_problem(type(self).__name__, error) from None
+
+    @classmethod
+    def from_json(cls, text: str | bytes, place: str | None = None) -> Self:
+        """Parse JSON; errors name ``place`` (a file name, say) and the field."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise _first_problem(place or cls.__name__, error) from None
+
+
+def _first_problem(place: str, error: ValidationError) -> InvalidInputError:
+    first = error.errors(include_url=False)[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, InvalidInputError):
+        return InvalidInputError(f"{place}.{cause.place}", cause.allowed, cause.received)
+    where = ".".join([place, *(str(part) for part in first["loc"])])
+    if first["type"] == "missing":
+        return InvalidInputError(where, "a value (the field is required)", "nothing")
+    if first["type"] == "json_invalid":
+        return InvalidInputError(place, "valid JSON", first["msg"])
+    received = repr(first["input"])
+    return InvalidInputError(where, first["msg"], received if len(received) < 80 else "a value")

@@ -1,0 +1,73 @@
+"""What a mechanism guarantees: events, accountants, trade-off curves, calibration.
+
+event = PoissonGaussianEvent(sampling_prob=64 / 50000, noise_multiplier=1.26, count=50000)
+account(event, delta=1e-5).epsilon
+"""
+
+from __future__ import annotations
+
+from privmix.accounting.accountants import (
+    CERTIFICATE_DELTAS,
+    Accounting,
+    Reading,
+    account,
+    delta_at,
+    epsilon_at,
+)
+from privmix.accounting.calibrate import calibrate, calibrate_noise_multiplier
+from privmix.accounting.events import (
+    ComposedEvent,
+    EligibleGaussianEvent,
+    Event,
+    GaussianEvent,
+    PoissonGaussianEvent,
+    SignedGaussianEvent,
+    UniformGaussianEvent,
+    event_from_json,
+)
+from privmix.accounting.gdp import event_gdp_mu, gdp_delta, gdp_epsilon, gdp_mu_from
+from privmix.accounting.rdp import (
+    dpmix_theorem1_epsilon,
+    dpmix_theorem3_epsilon,
+    moments_epsilon,
+    rdp_delta,
+    rdp_epsilon,
+)
+from privmix.accounting.tradeoff import (
+    TradeoffReport,
+    gdp_tradeoff,
+    tradeoff_curve,
+    tradeoff_report,
+)
+
+__all__ = [
+    "CERTIFICATE_DELTAS",
+    "Accounting",
+    "ComposedEvent",
+    "EligibleGaussianEvent",
+    "Event",
+    "GaussianEvent",
+    "PoissonGaussianEvent",
+    "Reading",
+    "SignedGaussianEvent",
+    "TradeoffReport",
+    "UniformGaussianEvent",
+    "account",
+    "calibrate",
+    "calibrate_noise_multiplier",
+    "delta_at",
+    "dpmix_theorem1_epsilon",
+    "dpmix_theorem3_epsilon",
+    "epsilon_at",
+    "event_from_json",
+    "event_gdp_mu",
+    "gdp_delta",
+    "gdp_epsilon",
+    "gdp_mu_from",
+    "gdp_tradeoff",
+    "moments_epsilon",
+    "rdp_delta",
+    "rdp_epsilon",
+    "tradeoff_curve",
+    "tradeoff_report",
+]

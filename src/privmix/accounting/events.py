@@ -1,0 +1,234 @@
+"""What a mechanism did, described once and for all: frozen, JSON in and out.
+
+Events are append-only: a certificate written today must be read in ten years, so a field never
+changes its meaning and a new mechanism gets a new name. An event holds no private fact.
+
+Every noise multiplier is the *joint* one: the standard deviation of the noise over the L2
+sensitivity of everything published in a step, under the event's own neighbouring relation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
+
+from privmix import _validate
+from privmix._validate import FrozenModel
+
+NeighboringRelation: TypeAlias = Literal["add_or_remove_one", "replace_one"]
+
+
+class _CountedEvent(FrozenModel):
+    """Checks shared by every mechanism that is repeated ``count`` times."""
+
+    noise_multiplier: float
+    count: int = 1
+
+    @field_validator("noise_multiplier", mode="before")
+    @classmethod
+    def _check_noise_multiplier(cls, value: object) -> float:
+        return _validate.real("noise_multiplier", value, above=0.0)
+
+    @field_validator("count", mode="before")
+    @classmethod
+    def _check_count(cls, value: object) -> int:
+        return _validate.integer("count", value, at_most=10**12)
+
+
+class _SampledEvent(_CountedEvent):
+    """Checks shared by every mechanism that samples records independently."""
+
+    sampling_prob: float
+
+    @field_validator("sampling_prob", mode="before")
+    @classmethod
+    def _check_sampling_prob(cls, value: object) -> float:
+        return _validate.probability("sampling_prob", value)
+
+    @property
+    def neighboring_relation(self) -> NeighboringRelation:
+        """Independent sampling is accounted for by adding or removing one record."""
+        return "add_or_remove_one"
+
+
+class GaussianEvent(_CountedEvent):
+    """The Gaussian mechanism, ``count`` times.
+
+    Attributes:
+        noise_multiplier: Noise standard deviation over the L2 sensitivity under
+            ``neighboring_relation``.
+        count: Number of repetitions.
+        neighboring_relation: ``add_or_remove_one`` or ``replace_one``.
+
+    """
+
+    mechanism: Literal["gaussian"] = "gaussian"
+    neighboring_relation: NeighboringRelation = "add_or_remove_one"
+
+
+class PoissonGaussianEvent(_SampledEvent):
+    """The Gaussian mechanism on a Poisson sample, ``count`` times, under add_or_remove_one.
+
+    Each record enters each step independently with probability ``sampling_prob``. The plain
+    Gaussian mechanism is ``sampling_prob == 1``.
+    """
+
+    mechanism: Literal["poisson_gaussian"] = "poisson_gaussian"
+
+
+class SignedGaussianEvent(_SampledEvent):
+    """As :class:`PoissonGaussianEvent`, but each entering record takes a fresh secret random sign.
+
+    Dominated by P = (1-p) N(0, s^2) + p/2 N(1, s^2) + p/2 N(-1, s^2) against Q = N(0, s^2) and
+    its reverse, with p the sampling probability and s the noise multiplier.
+    """
+
+    mechanism: Literal["signed_gaussian"] = "signed_gaussian"
+
+
+class EligibleGaussianEvent(_SampledEvent):
+    """A sampled Gaussian step that happens by a revealed coin, ``count`` times.
+
+    In each step a public coin makes a record eligible with probability ``eligible_prob``; an
+    eligible record enters with probability ``sampling_prob``. The coin is treated as published.
+    """
+
+    mechanism: Literal["eligible_gaussian"] = "eligible_gaussian"
+    eligible_prob: float
+
+    @field_validator("eligible_prob", mode="before")
+    @classmethod
+    def _check_eligible_prob(cls, value: object) -> float:
+        return _validate.probability("eligible_prob", value)
+
+
+class UniformGaussianEvent(_CountedEvent):
+    """The Gaussian mechanism on ``mix_size`` of ``num_records`` records drawn without replacement.
+
+    Under replace_one; the noise multiplier is relative to the replace-one sensitivity.
+    """
+
+    mechanism: Literal["uniform_gaussian"] = "uniform_gaussian"
+    num_records: int
+    mix_size: int
+
+    @field_validator("num_records", "mix_size", mode="before")
+    @classmethod
+    def _check_sizes(cls, value: object, info: Any) -> int:
+        return _validate.integer(info.field_name, value)
+
+    @model_validator(mode="after")
+    def _check_mix_size(self) -> UniformGaussianEvent:
+        if self.mix_size > self.num_records:
+            _validate.fail("mix_size", f"at most num_records = {self.num_records}", self.mix_size)
+        return self
+
+    @property
+    def neighboring_relation(self) -> NeighboringRelation:
+        """Sampling without replacement needs a fixed number of records."""
+        return "replace_one"
+
+
+class ComposedEvent(FrozenModel):
+    """Several mechanisms on the same records, in any order; all under one neighbouring relation.
+
+    The later ones may be chosen after seeing the outputs of the earlier ones, as long as the
+    mechanisms themselves are those written here.
+    """
+
+    mechanism: Literal["composed"] = "composed"
+    events: tuple[Event, ...]
+
+    @field_validator("events", mode="before")
+    @classmethod
+    def _check_events(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _check_relations(self) -> ComposedEvent:
+        if not self.events:
+            _validate.fail("events", "at least one event", "none")
+        relations = sorted({event.neighboring_relation for event in self.events})
+        if len(relations) > 1:
+            _validate.fail(
+                "events",
+                "events that share one neighboring_relation",
+                " and ".join(
+                    f"{event.mechanism} under {event.neighboring_relation}" for event in self.events
+                ),
+            )
+        return self
+
+    @property
+    def neighboring_relation(self) -> NeighboringRelation:
+        """The relation shared by all parts."""
+        return self.events[0].neighboring_relation
+
+
+SimpleEvent: TypeAlias = (
+    GaussianEvent
+    | PoissonGaussianEvent
+    | SignedGaussianEvent
+    | EligibleGaussianEvent
+    | UniformGaussianEvent
+)
+Event: TypeAlias = Annotated[SimpleEvent | ComposedEvent, Field(discriminator="mechanism")]
+
+ComposedEvent.model_rebuild()
+_ADAPTER: TypeAdapter[Any] = TypeAdapter(Event)
+
+
+def event_from_json(document: str | bytes | Mapping[str, Any]) -> SimpleEvent | ComposedEvent:
+    """Read an event from JSON text or from the mapping it parses to.
+
+    Errors: InvalidInputError naming the field, for an unknown mechanism too.
+    """
+    text = document if isinstance(document, str | bytes) else json.dumps(document)
+    try:
+        event: SimpleEvent | ComposedEvent = _ADAPTER.validate_json(text)
+    except ValidationError as error:
+        raise _validate._first_problem("event", error) from None
+    return event
+
+
+def simple_events(event: SimpleEvent | ComposedEvent) -> list[SimpleEvent]:
+    """The distinct mechanisms of an event, counts added up, in an order that depends on nothing.
+
+    Special cases are reduced to the plainer mechanism: sampling with probability one, a coin
+    that always shows eligible, a mixture of all records.
+    """
+    totals: dict[str, tuple[SimpleEvent, int]] = {}
+    for part in _walk(event):
+        plain = _plainest(part)
+        key = plain.model_copy(update={"count": 1}).model_dump_json()
+        _, count = totals.get(key, (plain, 0))
+        totals[key] = plain, count + plain.count
+    return [part.model_copy(update={"count": count}) for _, (part, count) in sorted(totals.items())]
+
+
+def _walk(event: SimpleEvent | ComposedEvent) -> Sequence[SimpleEvent]:
+    if isinstance(event, ComposedEvent):
+        return [part for inner in event.events for part in _walk(inner)]
+    return [event]
+
+
+def _plainest(event: SimpleEvent) -> SimpleEvent:
+    if isinstance(event, EligibleGaussianEvent) and event.eligible_prob == 1.0:
+        event = PoissonGaussianEvent(
+            sampling_prob=event.sampling_prob,
+            noise_multiplier=event.noise_multiplier,
+            count=event.count,
+        )
+    whole = (isinstance(event, PoissonGaussianEvent) and event.sampling_prob == 1.0) or (
+        isinstance(event, UniformGaussianEvent) and event.mix_size == event.num_records
+    )
+    if whole:
+        return GaussianEvent(
+            noise_multiplier=event.noise_multiplier,
+            count=event.count,
+            neighboring_relation=event.neighboring_relation,
+        )
+    return event

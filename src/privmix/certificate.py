@@ -1,0 +1,185 @@
+"""The certificate of a release: what was done and what it guarantees; no private fact.
+
+Everything in it follows from the plan, the library and the published rows, so that another party
+can recompute it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import platform
+from importlib.metadata import version
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from privmix._validate import FrozenModel, InvalidInputError
+from privmix.accounting import Event, Reading, account, epsilon_at, tradeoff_curve
+from privmix.plan import ReleaseConfig, ReleasePlan
+from privmix.records import FixedPoint
+from privmix.schema import Schema
+
+FORMAT_VERSION: Literal[1] = 1
+FILE_NAME = "certificate.json"
+CERTIFIED_DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
+
+_LIBRARIES = ("privmix", "cryptography", "dp-accounting", "numba", "numpy", "pyarrow", "scipy")
+_CURVE_POINTS = 33
+# Two machines' accountants agree far better than this; a certificate may not claim less.
+_TOLERANCE = 1e-6
+
+
+class TradeoffCurve(FrozenModel):
+    """Certified lower bound of the trade-off function (f-DP), point by point."""
+
+    false_positive_rate: Annotated[tuple[float, ...], Field(strict=False)]
+    false_negative_rate: Annotated[tuple[float, ...], Field(strict=False)]
+
+
+class Certificate(FrozenModel):
+    """What a release did and what it guarantees; public, JSON in and out.
+
+    Attributes:
+        private: False for a release made with a test seed, which protects nobody.
+        privacy_unit: Whose presence is protected: one record.
+        mechanism: The mechanism with all its parameters.
+        event: The same as the accountants see it.
+        epsilon: Certified at ``delta``.
+        epsilon_by_delta: Certified epsilons at other deltas.
+        sampler_error: Total-variation distance between the release and the ideal mechanism, given
+            uniform random words: both samplers are exact.
+        feature_noise_stddev: Noise stddev of a published feature value.
+        label_noise_stddev: Noise stddev of a published label weight; None for public labels.
+        feature_step: Distance between neighbouring published feature values.
+        label_step: Distance between neighbouring published label weights, or None.
+        preprocessing: Events of charged preprocessing steps; none yet.
+        extractor: Identity of the public feature extractor, or None for features as given.
+        files: SHA-256 of every file of the release but this one.
+
+    """
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    format_version: Literal[1] = FORMAT_VERSION
+    private: bool
+    privacy_unit: Literal["record"] = "record"
+    neighboring_relation: Literal["add_or_remove_one"]
+    epsilon: float
+    delta: float
+    data_schema: Schema = Field(alias="schema")
+    mechanism: ReleaseConfig
+    event: Event
+    accountants: dict[str, Reading | None]
+    epsilon_by_delta: dict[str, float]
+    tradeoff_curve: TradeoffCurve
+    sampler_error: Literal[0] = 0
+    feature_noise_stddev: float
+    label_noise_stddev: float | None
+    feature_step: float
+    label_step: float | None
+    preprocessing: Annotated[tuple[()], Field(strict=False)] = ()
+    extractor: None = None
+    library_versions: dict[str, str]
+    files: dict[str, str]
+
+    @classmethod
+    def for_plan(cls, plan: ReleasePlan, *, private: bool, files: dict[str, str]) -> Certificate:
+        """Certify a plan with a schema, accounting anew."""
+        if (schema := plan.data_schema) is None:
+            raise InvalidInputError("plan.schema", "a schema", "none")
+        config = ReleaseConfig(**plan.model_dump(include=set(ReleaseConfig.model_fields)))
+        accounting = account(config.event, plan.delta)
+        features, labels = FixedPoint(schema.feature_clip_norm), FixedPoint(schema.label_clip_norm)
+        public_labels = config.label_noise_multiplier is None
+        return cls(
+            private=private,
+            neighboring_relation=config.neighboring_relation,
+            epsilon=accounting.epsilon,
+            delta=plan.delta,
+            data_schema=schema,
+            mechanism=config,
+            event=config.event,
+            accountants=accounting.accountants,
+            epsilon_by_delta=_epsilon_by_delta(config.event)
+            | {_name(plan.delta): accounting.epsilon},
+            tradeoff_curve=_tradeoff_curve(config.event),
+            feature_noise_stddev=config.feature_noise_multiplier
+            * schema.feature_clip_norm
+            / config.mix_size,
+            label_noise_stddev=None
+            if config.label_noise_multiplier is None
+            else config.label_noise_multiplier * schema.label_clip_norm / config.mix_size,
+            feature_step=1 / (features.scale * config.mix_size),
+            label_step=None if public_labels else 1 / (labels.scale * config.mix_size),
+            library_versions={name: version(name) for name in _LIBRARIES}
+            | {"python": platform.python_version()},
+            files=files,
+        )
+
+    def to_bytes(self) -> bytes:
+        """Return the certificate as the bytes of its file."""
+        return (self.model_dump_json(by_alias=True, indent=2) + "\n").encode()
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the certificate's file: 64 hexadecimal digits."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    def recheck(self) -> list[str]:
+        """Recompute everything that follows from the parameters; return what does not hold."""
+        plan = ReleasePlan(
+            **self.mechanism.model_dump(),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            accountants=self.accountants,
+            peak_memory_bytes=0,
+            disk_bytes=0,
+            data_schema=self.data_schema,
+        )
+        expected = Certificate.for_plan(plan, private=self.private, files=self.files)
+        reasons = [
+            f"certificate: {place} is {found}, but its parameters give {due}"
+            for place, found, due in _differences(
+                self.model_dump(exclude={"library_versions"}),
+                expected.model_dump(exclude={"library_versions"}),
+            )
+        ]
+        if not self.private:
+            reasons.append("certificate: private is false, the release protects nobody")
+        return reasons
+
+
+def _differences(found: object, due: object, place: str = "") -> list[tuple[str, object, object]]:
+    """List (place, found, due) wherever two trees of plain data disagree."""
+    if isinstance(found, dict) and isinstance(due, dict):
+        names = sorted(set(found) | set(due), key=str)
+        return [
+            difference
+            for name in names
+            for difference in _differences(
+                found.get(name), due.get(name), f"{place}.{name}" if place else str(name)
+            )
+        ]
+    if isinstance(found, tuple | list) and isinstance(due, tuple | list) and len(found) == len(due):
+        pairs = enumerate(zip(found, due, strict=True))
+        return [d for i, (a, b) in pairs for d in _differences(a, b, f"{place}[{i}]")]
+    if isinstance(found, float) and isinstance(due, float):
+        same = math.isclose(found, due, rel_tol=_TOLERANCE, abs_tol=1e-9)
+        return [] if same else [(place, found, due)]
+    return [] if found == due else [(place, found, due)]
+
+
+def _name(delta: float) -> str:
+    return f"{delta:g}"
+
+
+def _epsilon_by_delta(event: Event) -> dict[str, float]:
+    return {_name(d): epsilon for d, epsilon in epsilon_at(event, CERTIFIED_DELTAS).items()}
+
+
+def _tradeoff_curve(event: Event) -> TradeoffCurve:
+    false_positive, false_negative = tradeoff_curve(event, num_points=_CURVE_POINTS)
+    return TradeoffCurve(
+        false_positive_rate=tuple(map(float, false_positive)),
+        false_negative_rate=tuple(map(float, false_negative)),
+    )

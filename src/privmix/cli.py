@@ -1,0 +1,544 @@
+"""The command line: parse and call, no logic."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from privmix import _validate
+from privmix._validate import InvalidInputError
+from privmix.accounting import Reading, account
+from privmix.plan import (
+    ReleasePlan,
+    calibrate_config,
+    config_with_noise,
+    default_threads,
+    plan_layout,
+)
+from privmix.schema import Schema
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Private data release by random mixup under differential privacy.",
+)
+
+_out = Console(soft_wrap=True, highlight=False)
+_err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Design = Annotated[
+    str | None, typer.Option(help="poisson or stratified; stratified for 50 classes and more.")
+]
+MixSize = Annotated[float | None, typer.Option(help="poisson: planned records in a row [64].")]
+NumMixtures = Annotated[
+    int | None, typer.Option(help="poisson: number of rows [the number of records].")
+]
+SamplingProb = Annotated[
+    float | None, typer.Option(help="stratified: share of a class that enters a row [0.5].")
+]
+RowsPerClass = Annotated[int | None, typer.Option(help="stratified: rows of each class [100].")]
+LabelBalance = Annotated[
+    float, typer.Option(help="poisson: label over feature noise multiplier [sqrt 2].")
+]
+SchemaFile = Annotated[Path | None, typer.Option("--schema", help="Schema file (JSON).")]
+Label = Annotated[str | None, typer.Option("--label", help="Label column of a table.")]
+FeaturesKey = Annotated[str | None, typer.Option(help="Array of an .npz with the features.")]
+LabelKey = Annotated[str | None, typer.Option(help="Array of an .npz with the labels.")]
+_BALANCE = 2.0**0.5
+# Wrong usage as Typer reports it; the class itself has no public name.
+_UsageError: type[Any] = typer.BadParameter.__mro__[1]
+
+
+@app.command("plan", no_args_is_help=True)
+def plan_command(
+    epsilon: Annotated[float, typer.Option(help="Largest epsilon allowed.")],
+    delta: Annotated[float, typer.Option(help="Its delta, for example 1e-5.")],
+    schema: SchemaFile = None,
+    num_records: Annotated[int | None, typer.Option(help="Instead of a schema: records.")] = None,
+    num_classes: Annotated[int | None, typer.Option(help="Instead of a schema: classes.")] = None,
+    num_features: Annotated[int | None, typer.Option(help="Instead of a schema: features.")] = None,
+    design: Design = None,
+    mix_size: MixSize = None,
+    num_mixtures: NumMixtures = None,
+    sampling_prob: SamplingProb = None,
+    rows_per_class: RowsPerClass = None,
+    label_balance: LabelBalance = _BALANCE,
+    out: Annotated[Path | None, typer.Option(help="Write the plan here, for release.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Plan a release from public sizes alone. Touches no data.
+
+    Examples:
+        privmix plan --schema schema.json --epsilon 1 --delta 1e-5 --out plan.json
+
+        privmix plan --num-records 10003 --num-classes 77 --num-features 384 --epsilon 1 --delta 1e-5
+
+    """
+    if out is not None and schema is None:
+        _validate.fail("--out", "a plan made with --schema, which a release needs", "no schema")
+    facts = None if schema is None else _read_schema(schema)
+    sizes = {"num_records": num_records, "num_classes": num_classes, "num_features": num_features}
+    for name, value in sizes.items():
+        option = "--" + name.replace("_", "-")
+        if facts is None and value is None:
+            _validate.fail(option, "a number, unless --schema is given", "nothing")
+        if facts is not None and value is not None:
+            _validate.fail(option, "nothing beside --schema, which states it", value)
+    plan = _make_plan(
+        facts,
+        {n: getattr(facts, n) for n in sizes} if facts else sizes,
+        epsilon=epsilon,
+        delta=delta,
+        label_balance=label_balance,
+        design=design,
+        mix_size=mix_size,
+        num_mixtures=num_mixtures,
+        sampling_prob=sampling_prob,
+        rows_per_class=rows_per_class,
+    )
+    if out is not None:
+        out.write_text(plan.to_json() + "\n", encoding="utf-8")
+    if as_json:
+        _print_json(plan.to_dict())
+    else:
+        _out.print(_plan_table(plan))
+
+
+@app.command("account", no_args_is_help=True)
+def account_command(
+    design: Annotated[str, typer.Option(help="poisson or stratified.")],
+    noise_multiplier: Annotated[float, typer.Option(help="Joint noise multiplier.")],
+    delta: Annotated[float, typer.Option(help="Delta to state epsilon at.")],
+    num_records: Annotated[int | None, typer.Option(help="poisson: records.")] = None,
+    num_mixtures: NumMixtures = None,
+    mix_size: MixSize = None,
+    sampling_prob: SamplingProb = None,
+    rows_per_class: RowsPerClass = None,
+    as_json: Json = False,
+) -> None:
+    """State what a mechanism costs, by every accountant.
+
+    Examples:
+        privmix account --design poisson --num-records 50000 --num-mixtures 50000 --mix-size 64
+        --noise-multiplier 1.26 --delta 1e-5
+
+        privmix account --design stratified --rows-per-class 1500 --sampling-prob 0.0427
+        --noise-multiplier 1.26 --delta 1e-5
+
+    """
+    if design == "poisson" and num_records is None:
+        _validate.fail("--num-records", "a number for design poisson", "nothing")
+    layout = plan_layout(
+        # The cost depends on neither the number of classes nor the number of features.
+        num_records=2 if num_records is None else num_records,
+        num_classes=2,
+        num_features=1,
+        design=design,  # type: ignore[arg-type]
+        mix_size=mix_size,
+        num_mixtures=num_mixtures,
+        sampling_prob=sampling_prob,
+        rows_per_class=rows_per_class,
+    )
+    _validate.real("--noise-multiplier", noise_multiplier, above=0.0)
+    accounting = account(config_with_noise(layout, noise_multiplier, 1.0).event, delta)
+    if as_json:
+        _print_json({"design": design, "delta": delta, **accounting.to_dict()})
+    else:
+        _out.print(f"epsilon {accounting.epsilon:.6g} at delta {delta:g} (certified)")
+        _out.print(_accountant_table(accounting.accountants))
+
+
+@app.command("release", no_args_is_help=True)
+def release_command(
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help=".parquet, .csv or .npz")],
+    out: Annotated[Path, typer.Option(help="Release folder; must not exist, or be empty.")],
+    schema: SchemaFile = None,
+    plan: Annotated[Path | None, typer.Option(help="Plan file made by privmix plan.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Largest epsilon, without --plan.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Its delta, without --plan.")] = None,
+    label: Label = None,
+    features_key: FeaturesKey = None,
+    label_key: LabelKey = None,
+    design: Design = None,
+    mix_size: MixSize = None,
+    num_mixtures: NumMixtures = None,
+    sampling_prob: SamplingProb = None,
+    rows_per_class: RowsPerClass = None,
+    label_balance: LabelBalance = _BALANCE,
+    on_bad_record: Annotated[
+        str, typer.Option(help="error: refuse NaN, infinity and unknown labels; zero: blank them.")
+    ] = "error",
+    threads: Annotated[int | None, typer.Option(help="Threads [all processors].")] = None,
+    test_seed: Annotated[
+        int | None, typer.Option(help="Tests only: repeatable, NOT PRIVATE; verify rejects it.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Publish private records. Spends the budget.
+
+    Examples:
+        privmix release train.parquet --label intent --schema schema.json --epsilon 1 --delta 1e-5
+        --out release/
+
+        privmix release train.npz --features-key x --label-key y --plan plan.json --out release/
+
+    """
+    from privmix.engine import check_out, recheck_plan, release_records
+    from privmix.readers import read_labelled
+    from privmix.records import bound_records
+
+    threads = default_threads() if threads is None else _validate.integer("--threads", threads)
+    target = check_out(out)
+    options = {
+        "design": design,
+        "mix_size": mix_size,
+        "num_mixtures": num_mixtures,
+        "sampling_prob": sampling_prob,
+        "rows_per_class": rows_per_class,
+    }
+    if plan is not None:
+        given = {"epsilon": epsilon, "delta": delta, "schema": schema, **options}
+        for name, value in given.items():
+            if value is not None:
+                option = "--" + name.replace("_", "-")
+                _validate.fail(option, "nothing beside --plan, which states it", value)
+        made = ReleasePlan.from_json(_read(plan), place=str(plan))
+        recheck_plan(made)
+    else:
+        for option, value in (("--schema", schema), ("--epsilon", epsilon), ("--delta", delta)):
+            if value is None:
+                _validate.fail(option, "a value, unless --plan is given", "nothing")
+        assert schema is not None and epsilon is not None and delta is not None
+        facts = _read_schema(schema)
+        sizes = {n: getattr(facts, n) for n in ("num_records", "num_classes", "num_features")}
+        made = _make_plan(
+            facts, sizes, epsilon=epsilon, delta=delta, label_balance=label_balance, **options
+        )
+    if made.data_schema is None:
+        _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
+    data = read_labelled(source, label=label, features_key=features_key, label_key=label_key)
+    _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
+    records = bound_records(*data, made.data_schema, on_bad_record)  # type: ignore[arg-type]
+    _tell_holder(records.count, records.num_clipped, records.num_replaced, made.data_schema)
+    with _progress("rows") as progress:
+        published = release_records(
+            records,
+            made,
+            out=target,
+            test_seed=test_seed,
+            threads=threads,
+            progress=progress,
+        )
+    certificate = published.certificate
+    result = {
+        "out": str(out),
+        "private": certificate.private,
+        "design": published.design,
+        "num_mixtures": published.num_mixtures,
+        "epsilon": certificate.epsilon,
+        "delta": certificate.delta,
+        "digest": published.certificate_digest,
+    }
+    if as_json:
+        _print_json(result)
+    else:
+        _print_facts(result)
+        _out.print(f"check it with: privmix verify {out} --expect-digest {result['digest']}")
+
+
+@app.command("verify", no_args_is_help=True)
+def verify_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.")],
+    expect_digest: Annotated[
+        str | None, typer.Option(help="Certificate digest as told by the data holder.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check a release: its files, its certificate, its rows. Exit status 1 if anything is wrong.
+
+    Example:
+        privmix verify release/ --expect-digest 3f2a...
+
+    """
+    from privmix.verification import verify
+
+    outcome = verify(folder, expect_digest=expect_digest)
+    if as_json:
+        _print_json(outcome.model_dump(mode="json"))
+    elif outcome.valid:
+        _out.print(f"valid: ({outcome.epsilon:.6g}, {outcome.delta:g})-differentially private")
+        _out.print(f"certificate digest {outcome.digest}")
+        if expect_digest is None:
+            _out.print(
+                "compare the digest with the data holder's: a consistent forgery has another"
+            )
+    else:
+        _out.print("NOT valid:")
+        for reason in outcome.reasons:
+            _out.print(f"- {reason}", markup=False)
+    if not outcome.valid:
+        raise typer.Exit(1)
+
+
+@app.command("train", no_args_is_help=True)
+def train_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.")],
+    out: Annotated[Path, typer.Option(help="Model file to write (.safetensors).")],
+    learner: Annotated[
+        str, typer.Option(help="noise-aware, or kl-softmax (the papers' learner).")
+    ] = "noise-aware",
+    as_json: Json = False,
+) -> None:
+    """Train a model on a release.
+
+    Example:
+        privmix train release/ --out model.safetensors
+
+    """
+    from privmix.learners import LEARNERS, save_model
+    from privmix.store import Release
+
+    made = LEARNERS[_validate.one_of("--learner", learner, LEARNERS)]()
+    if out.is_dir() or not out.absolute().parent.is_dir():
+        _validate.fail("--out", "a file in an existing folder", str(out))
+    published = Release(folder)
+    with _status(f"training {learner}"):
+        made.fit(published)
+    save_model(made, out)
+    result = {"model": str(out), "learner": learner, "num_mixtures": published.num_mixtures}
+    if as_json:
+        _print_json(result)
+    else:
+        _print_facts(result)
+
+
+@app.command("evaluate", no_args_is_help=True)
+def evaluate_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model file.")],
+    source: Annotated[Path, typer.Argument(metavar="TEST", help=".parquet, .csv or .npz")],
+    label: Label = None,
+    features_key: FeaturesKey = None,
+    label_key: LabelKey = None,
+    as_json: Json = False,
+) -> None:
+    """Measure a model on labelled test data. The number is about the test set, not protected.
+
+    Example:
+        privmix evaluate model.safetensors test.parquet --label intent
+
+    """
+    import numpy as np
+
+    from privmix.learners import load_model
+    from privmix.readers import read_labelled
+    from privmix.records import match_labels
+
+    learner = load_model(model)
+    data = read_labelled(source, label=label, features_key=features_key, label_key=label_key)
+    classes = [c.item() if isinstance(c, np.generic) else c for c in learner.classes_]
+    truth = match_labels(data.labels, classes)
+    predicted = match_labels(learner.predict(data.features), classes)
+    result = {
+        "accuracy": float(np.mean(truth == predicted)),
+        "num_test_records": len(truth),
+        "note": "accuracy is a fact about the test set and is not protected by the release",
+    }
+    if as_json:
+        _print_json(result)
+    else:
+        _print_facts(result)
+
+
+@app.command("demo")
+def demo_command(
+    epsilon: Annotated[float, typer.Option(help="Privacy budget.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Its delta.")] = 1e-5,
+    out: Annotated[Path | None, typer.Option(help="Keep the release here.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the main job on bundled data: plan, release, verify, train, evaluate.
+
+    Example:
+        privmix demo --epsilon 1
+
+    """
+    from privmix.demo import run_demo
+    from privmix.engine import check_out
+
+    if out is not None:
+        check_out(out)
+    with _progress("rows") as progress:
+        result = run_demo(target_epsilon=epsilon, target_delta=delta, out=out, progress=progress)
+    if as_json:
+        _print_json(result)
+        return
+    table = Table("", "", title="privmix demo: Banking77, 77 intents", show_header=False)
+    for name, text in (
+        ("epsilon", f"{result['epsilon']:.4f}"),
+        ("delta", f"{result['delta']:g}"),
+        ("verified", "yes" if result["valid"] else "NO"),
+        ("accuracy on the release", f"{result['accuracy']:.1%}"),
+        ("accuracy without privacy", f"{result['accuracy_without_privacy']:.1%}"),
+        ("rows", f"{result['num_mixtures']} ({result['design']})"),
+        ("size", f"{result['size_bytes'] / 1e6:.1f} MB"),
+        ("seconds", f"{result['seconds']:.1f}"),
+    ):
+        table.add_row(name, text)
+    _out.print(table)
+
+
+def _make_plan(
+    schema: Schema | None,
+    sizes: dict[str, Any],
+    *,
+    epsilon: float,
+    delta: float,
+    label_balance: float,
+    **options: Any,
+) -> ReleasePlan:
+    _validate.real("--epsilon", epsilon, above=0.0)
+    _validate.delta("--delta", delta)
+    config = calibrate_config(
+        plan_layout(**sizes, **options),
+        target_epsilon=epsilon,
+        target_delta=delta,
+        label_balance=label_balance,
+    )
+    return ReleasePlan.for_config(config, delta, schema)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        _validate.fail(str(path), "a readable JSON file", getattr(error, "strerror", None) or error)
+
+
+def _read_schema(path: Path) -> Schema:
+    return Schema.from_json(_read(path), place=str(path))
+
+
+def _tell_holder(count: int, clipped: int, replaced: int, schema: Schema) -> None:
+    """Say on stderr what only the data holder may know."""
+    _err.print(
+        f"for your eyes only: {count} records (planned {schema.num_records}), "
+        f"{clipped / count:.1%} clipped to norm {schema.feature_clip_norm:g}"
+        + (f", {replaced} bad ones replaced by zero" if replaced else "")
+    )
+
+
+def _plan_table(plan: ReleasePlan) -> Table:
+    table = Table("", "", title="privmix plan", show_header=False)
+    public = "none (labels are public by construction)"
+    label = plan.label_noise_multiplier
+    for name, text in (
+        ("design", plan.design),
+        ("epsilon, delta", f"{plan.epsilon:.6g}, {plan.delta:g} ({plan.neighboring_relation})"),
+        ("rows", str(plan.num_mixtures)),
+        ("records in a row, planned", f"{plan.mix_size:.6g}"),
+        ("sampling probability", f"{plan.sampling_prob:.6g}"),
+        ("noise multiplier, joint", f"{plan.noise_multiplier:.6g}"),
+        ("noise multiplier, features", f"{plan.feature_noise_multiplier:.6g}"),
+        ("noise multiplier, labels", public if label is None else f"{label:.6g}"),
+        ("peak memory", f"{plan.peak_memory_bytes / 1e6:.0f} MB"),
+        ("disk", f"{plan.disk_bytes / 1e6:.1f} MB"),
+    ):
+        table.add_row(name, text)
+    return table
+
+
+def _accountant_table(accountants: dict[str, Reading | None]) -> Table:
+    table = Table("accountant", "epsilon", "lower", "upper", "guarantee")
+    for name, reading in accountants.items():
+        if reading is None:
+            table.add_row(name, "-", "-", "-", "does not cover this design")
+            continue
+        numbers = (reading.epsilon, reading.lower, reading.upper)
+        cells = ["-" if number is None else f"{number:.6g}" for number in numbers]
+        table.add_row(name, *cells, "yes" if reading.guarantee else "no (approximation)")
+    return table
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def _print_facts(facts: dict[str, Any]) -> None:
+    for name, value in facts.items():
+        shown = f"{value:.6g}" if isinstance(value, float) else value
+        _out.print(f"{name}: {shown}", markup=False)
+
+
+@contextmanager
+def _progress(unit: str) -> Iterator[Any]:
+    """Yield a callback (done, total): a bar on a terminal, now and then a line elsewhere."""
+    if not _err.is_terminal:
+        yield _LinePrinter(unit)
+        return
+    columns = (TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=_err, transient=True) as bar:
+        task = bar.add_task(unit, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+class _LinePrinter:
+    """Plain progress lines, the first after two seconds and then every ten."""
+
+    def __init__(self, unit: str) -> None:
+        self._unit, self._start = unit, monotonic()
+        self._due = self._start + 2
+
+    def __call__(self, done: int, total: int) -> None:
+        now = monotonic()
+        if now < self._due:
+            return
+        self._due = now + 10
+        left = (now - self._start) * (total - done) / done
+        _err.print(f"{done} of {total} {self._unit}, about {left:.0f} s left")
+
+
+@contextmanager
+def _status(text: str) -> Iterator[None]:
+    if _err.is_terminal:
+        with _err.status(text):
+            yield
+    else:
+        yield
+
+
+def main() -> NoReturn:
+    """Run the command line. Exit status: 0, 2 for bad input (one line says what), 1 for failure."""
+    try:
+        code = app(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except InvalidInputError as error:
+        _fail(2, str(error))
+    except _UsageError as error:
+        if not str(error.format_message()).strip():  # a command without arguments shows its help
+            sys.exit(2)
+        _fail(2, error.format_message())
+    except (typer.Abort, KeyboardInterrupt):
+        _fail(1, "interrupted")
+    except Exception as error:
+        if os.environ.get("PRIVMIX_DEBUG"):
+            raise
+        _fail(1, f"{type(error).__name__}: {error}")
+
+
+def _fail(code: int, message: str) -> NoReturn:
+    sys.stderr.write("error: " + " ".join(message.split()) + "\n")
+    sys.exit(code)

@@ -1,0 +1,235 @@
+"""Exact samples of a rounded Gaussian: the only place privacy noise is drawn.
+
+``rounded_gaussian`` returns rint(N) for N ~ Normal(0, stddev^2). It works by rejection under a
+staircase: |N| / stddev is proposed uniformly in a strip of width 1/32, a strip being chosen with
+probability proportional to an integer number of slots that lies above the density at its left edge,
+and accepted with probability density / height. Beyond 13.5 standard deviations a geometric number
+of coin flips chooses among strips of width 1/8. Slots, positions and acceptance values are integers;
+every comparison that floating point cannot decide with certainty is repeated in exact arithmetic,
+with further random bits as needed. So the draws follow the distribution exactly, given uniform
+words, and their bits do not depend on the machine's floating-point library.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import cache
+from typing import NamedTuple
+
+import mpmath
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from privmix.rng import KeyStream
+
+_STRIPS_PER_STDDEV = 32
+_NUM_STRIPS = 432  # 13.5 standard deviations; also the number of the tail
+_NUM_SLOTS = 1 << 15
+_UNIT_SLOTS = 790  # slots of a strip of height 1; all strips together then fit into _NUM_SLOTS
+_RUN = 1 << 15  # draws per run of words
+_ACCEPT_BITS = 48  # a word is 15 bits of slot, 1 of sign, 48 of acceptance
+_TAIL_STRIPS_PER_STDDEV = 8
+
+# Above this the position of a draw would not be an exact integer in a double.
+MAX_STDDEV = 2.0**42
+
+
+class _Staircase(NamedTuple):
+    slot_strip: NDArray[np.int16]  # strip of a slot; above _NUM_STRIPS: propose again
+    surely: NDArray[np.uint64]  # acceptance values below this are accepted anywhere in the strip
+    scale: NDArray[np.float64]  # density * scale = acceptance threshold
+    slots: NDArray[np.int64]
+
+
+@cache
+def _staircase() -> _Staircase:
+    edges = np.arange(_NUM_STRIPS + 1) / _STRIPS_PER_STDDEV
+    density = np.exp(-edges * edges / 2)
+    # One more slot than rounding could ask for: the stairs lie strictly above the density.
+    slots = np.floor(_UNIT_SLOTS * density[:-1] * (1 + 1e-12)).astype(np.int64) + 1
+    used = int(slots.sum())
+    if used >= _NUM_SLOTS:
+        raise AssertionError("the strips need more slots than there are")
+    slot_strip = np.full(_NUM_SLOTS, _NUM_STRIPS + 1, dtype=np.int16)
+    slot_strip[:used] = np.repeat(np.arange(_NUM_STRIPS), slots)
+    slot_strip[used] = _NUM_STRIPS
+    scale = 2.0**_ACCEPT_BITS * _UNIT_SLOTS / slots
+    surely = np.floor(density[1:] * scale * (1 - 1e-12)).astype(np.uint64)
+    return _Staircase(slot_strip, surely, scale, slots)
+
+
+@njit(nogil=True, cache=True)
+def _draw(
+    words: NDArray[np.uint64],
+    stddev: float,
+    slot_strip: NDArray[np.int16],
+    surely: NDArray[np.uint64],
+    scale: NDArray[np.float64],
+    doubt: float,
+    out: NDArray[np.int64],
+    filled: int,
+    used: int,
+) -> tuple[int, int, bool]:  # pragma: no cover - compiled
+    """Fill ``out`` from ``filled`` on; stop early when words run out or a draw is undecided.
+
+    Returns (filled, used, undecided); an undecided draw is the pair of words at ``used``.
+    ``doubt`` is the relative error that a comparison in doubles allows for.
+    """
+    accept_mask = np.uint64((1 << 48) - 1)
+    while filled < out.size and used + 2 <= words.size:
+        word, position = words[used], words[used + 1]
+        strip = slot_strip[word >> np.uint64(49)]
+        value = word & accept_mask
+        if strip >= 432:
+            # Of the tail's proposals not one in 10^36 is accepted: the first bits tell.
+            if strip == 432 and value == 0:
+                return filled, used, True
+            used += 2
+            continue
+        x = (np.float64(strip) + np.float64(position) * 2.0**-64) / 32.0
+        if value >= surely[strip]:
+            threshold = math.exp(-0.5 * x * x) * scale[strip]
+            margin = threshold * doubt + 2.0
+            if np.float64(value) > threshold + margin:
+                used += 2
+                continue
+            if np.float64(value) > threshold - margin:
+                return filled, used, True
+        y = stddev * x
+        whole = math.floor(y)
+        fraction = y - whole
+        if abs(fraction - 0.5) <= y * doubt + 1e-15:
+            return filled, used, True
+        magnitude = np.int64(whole) + (1 if fraction > 0.5 else 0)
+        negative = (word >> np.uint64(48)) & np.uint64(1)
+        out[filled] = -magnitude if negative else magnitude
+        filled += 1
+        used += 2
+    return filled, used, False
+
+
+class _Strip(NamedTuple):
+    left: Fraction
+    width: Fraction
+    height: Fraction
+
+
+def _strip(number: int, extra: KeyStream) -> _Strip | None:
+    """Return the strip of a proposal in exact numbers; None means: propose again.
+
+    The tail's slot has area 1 / (_UNIT_SLOTS * _STRIPS_PER_STDDEV). Flips choose its strip g with
+    probability 2^-(g + 1), which leaves each point there the height below; the density falls by
+    more than a factor of two from one strip to the next, so it stays under that height.
+    """
+    if number < _NUM_STRIPS:
+        height = Fraction(int(_staircase().slots[number]), _UNIT_SLOTS)
+        return _Strip(Fraction(number, _STRIPS_PER_STDDEV), Fraction(1, _STRIPS_PER_STDDEV), height)
+    if number > _NUM_STRIPS:
+        return None
+    flips = 0
+    while extra.integer() >> 63:
+        flips += 1
+    width = Fraction(1, _TAIL_STRIPS_PER_STDDEV)
+    left = Fraction(_NUM_STRIPS, _STRIPS_PER_STDDEV) + flips * width
+    area = Fraction(1, _UNIT_SLOTS * _STRIPS_PER_STDDEV) / 2 ** (flips + 1)
+    return _Strip(left, width, area / width)
+
+
+def _decide(word: int, position: int, stddev: float, extra: KeyStream) -> int | None:
+    """Settle one draw in exact arithmetic; None means that it is rejected.
+
+    The position and the acceptance value are intervals of width one unit in their last place;
+    64 further bits are appended to each until the answer is the same over the whole interval.
+    """
+    strip = _strip(int(_staircase().slot_strip[word >> 49]), extra)
+    if strip is None:
+        return None
+    place, place_bits = position, 64
+    value, value_bits = word & ((1 << _ACCEPT_BITS) - 1), _ACCEPT_BITS
+    accepted = False
+    while True:
+        low = strip.left + strip.width * Fraction(place, 1 << place_bits)
+        high = strip.left + strip.width * Fraction(place + 1, 1 << place_bits)
+        if not accepted:
+            least = _density_below(high, value_bits) / strip.height
+            most = _density_above(low, value_bits) / strip.height
+            if Fraction(value, 1 << value_bits) >= most:
+                return None
+            accepted = Fraction(value + 1, 1 << value_bits) <= least
+        if accepted:
+            magnitude = math.floor(Fraction(stddev) * low + Fraction(1, 2))
+            if magnitude == math.floor(Fraction(stddev) * high + Fraction(1, 2)):
+                return -magnitude if (word >> _ACCEPT_BITS) & 1 else magnitude
+        place, place_bits = (place << 64) | extra.integer(), place_bits + 64
+        value, value_bits = (value << 64) | extra.integer(), value_bits + 64
+
+
+def _density(x: Fraction, bits: int) -> Fraction:
+    with mpmath.workprec(bits + 80):
+        value = mpmath.exp(-(mpmath.mpf(x.numerator) ** 2) / (2 * mpmath.mpf(x.denominator) ** 2))
+        mantissa, exponent = mpmath.frexp(value)
+        scaled = int(mpmath.floor(mpmath.ldexp(mantissa, bits + 60)))
+    return Fraction(scaled) * Fraction(2) ** (int(exponent) - bits - 60)
+
+
+def _density_below(x: Fraction, bits: int) -> Fraction:
+    return _density(x, bits) * (1 - Fraction(1, 1 << (bits + 40)))
+
+
+def _density_above(x: Fraction, bits: int) -> Fraction:
+    return _density(x, bits) * (1 + Fraction(1, 1 << (bits + 40)))
+
+
+def rounded_gaussian(
+    stream: KeyStream, extra: KeyStream, stddev: float, size: int, *, doubt: float = 1e-12
+) -> NDArray[np.int64]:
+    """Draw ``size`` independent values of rint(Normal(0, stddev^2)).
+
+    Args:
+        stream: Words for the draws.
+        extra: Words for the few draws that doubles cannot decide.
+        stddev: Standard deviation before rounding, in units of the integer grid; above 0 and at
+            most ``MAX_STDDEV``.
+        size: Number of draws.
+        doubt: Relative error allowed for in floating-point comparisons. Any value of at least
+            1e-12 gives a correct sampler; larger ones only send more draws the slow way.
+
+    Returns:
+        An int64 array of shape (size,).
+
+    Source: rejection from a staircase (Devroye, Non-Uniform Random Variate Generation, 1986,
+    II.3.2), with lazily extended random bits (Karney, ACM TOMS 42(1), 2016, section 2).
+
+    """
+    if not 0 < stddev <= MAX_STDDEV:
+        raise ValueError(f"stddev must be above 0 and at most {MAX_STDDEV:g}, not {stddev}")
+    stairs = _staircase()
+    out = np.empty(size, dtype=np.int64)
+    filled = 0
+    while filled < size:
+        # About 3.5 % of the proposals are rejected; short runs of words stay in the cache.
+        missing = size - filled
+        words = stream.words(2 * min(missing + missing // 24 + 16, _RUN))
+        used = 0
+        while True:
+            filled, used, undecided = _draw(
+                words,
+                stddev,
+                stairs.slot_strip,
+                stairs.surely,
+                stairs.scale,
+                doubt,
+                out,
+                filled,
+                used,
+            )
+            if not undecided:
+                break
+            settled = _decide(int(words[used]), int(words[used + 1]), stddev, extra)
+            used += 2
+            if settled is not None:
+                out[filled] = settled
+                filled += 1
+    return out

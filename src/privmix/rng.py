@@ -1,0 +1,90 @@
+"""Master key and keyed streams: the only place randomness comes from.
+
+A release draws one 256-bit master key from the operating system. HKDF-SHA256 (RFC 5869) derives
+an independent ChaCha20 key for every (purpose, shard, block), bound to a context: hashes of the
+plan and of the input. The same key and context repeat the same bits, on any machine and with any
+number of threads; another context gives unrelated ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+KEY_BYTES = 32
+# ChaCha20 numbers its 64-byte blocks with 32 bits: past 256 GiB a stream would repeat itself.
+_STREAM_LIMIT_BYTES = 64 * 2**32
+_ZEROS = memoryview(bytes(1 << 20))
+
+
+class KeyStream:
+    """A stream of uniform 64-bit words under one key; not thread-safe, never shared."""
+
+    __slots__ = ("_encryptor", "_left")
+
+    def __init__(self, key: bytes) -> None:
+        self._encryptor = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
+        self._left = _STREAM_LIMIT_BYTES
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """Return the next ``count`` words, little-endian on every machine."""
+        size = 8 * count
+        self._left -= size
+        if self._left < 0:
+            raise RuntimeError("a key stream is exhausted after 256 GiB")
+        buffer = bytearray(size)
+        view = memoryview(buffer)
+        for start in range(0, size, len(_ZEROS)):
+            part = view[start : start + len(_ZEROS)]
+            self._encryptor.update_into(_ZEROS[: len(part)], part)
+        return np.frombuffer(buffer, dtype="<u8").astype(np.uint64, copy=False)
+
+    def integer(self) -> int:
+        """Return the next word as a Python integer."""
+        return int(self.words(1)[0])
+
+
+class MasterKey:
+    """The secret of one release, bound to its context.
+
+    Args:
+        secret: 32 bytes.
+        context: Hash of everything the streams must depend on (the plan and the input).
+
+    """
+
+    __slots__ = ("_context", "_secret")
+
+    def __init__(self, secret: bytes, context: bytes) -> None:
+        if len(secret) != KEY_BYTES:
+            raise ValueError(f"a master key has {KEY_BYTES} bytes, not {len(secret)}")
+        self._secret, self._context = secret, context
+
+    def __repr__(self) -> str:
+        return "MasterKey(<secret>)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a master key is never serialised")
+
+    @classmethod
+    def fresh(cls, context: bytes) -> MasterKey:
+        """Draw a key from the operating system's entropy source."""
+        return cls(secrets.token_bytes(KEY_BYTES), context)
+
+    @classmethod
+    def for_test(cls, seed: int, context: bytes) -> MasterKey:
+        """Derive a key from a seed anybody can guess: what it makes is not private."""
+        return cls(hashlib.sha256(f"privmix test seed {seed}".encode()).digest(), context)
+
+    def stream(self, purpose: str, *, shard: int = 0, block: int = 0) -> KeyStream:
+        """Return the stream of one purpose on one shard of records and one block of rows."""
+        info = f"privmix/1/{purpose}/shard={shard}/block={block}".encode()
+        kdf = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=self._context, info=info)
+        return KeyStream(kdf.derive(self._secret))

@@ -1,0 +1,213 @@
+"""Check a release folder as a stranger would: files, certificate, rows.
+
+A release whose certificate was edited consistently with everything else cannot be told from a true
+one unless its digest is known from elsewhere (``expect_digest``).
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from privmix._validate import FrozenModel, InvalidInputError
+from privmix.certificate import FILE_NAME, FORMAT_VERSION, Certificate
+from privmix.store import CARD_NAME, Release, file_digests
+
+# Probability that a sound release is flagged by its rows; shared by the three tests below.
+FALSE_ALARM = 1e-6
+_LARGEST_SPECTRUM = 4096
+
+
+class Verification(FrozenModel):
+    """The outcome of :func:`verify`.
+
+    Attributes:
+        valid: Whether nothing was found wrong.
+        epsilon: The certificate's epsilon; None if there is no readable certificate.
+        delta: Its delta.
+        digest: SHA-256 of the certificate as found.
+        reasons: What was found wrong, one line each.
+
+    """
+
+    valid: bool
+    epsilon: float | None
+    delta: float | None
+    digest: str
+    reasons: tuple[str, ...]
+
+
+def verify(folder: str | Path, *, expect_digest: str | None = None) -> Verification:
+    """Check a release: files against their digests, the certificate against its own parameters,
+    and the rows against the noise that the certificate states.
+
+    Args:
+        folder: The release folder.
+        expect_digest: Digest of the certificate as printed at sealing. Without it a forgery that
+            is consistent throughout cannot be detected.
+
+    Raises:
+        InvalidInputError: ``folder`` holds no certificate, so it is no release at all.
+
+    """
+    try:
+        release = Release(folder)
+    except InvalidInputError as error:
+        if not (Path(folder) / FILE_NAME).is_file():
+            raise
+        return Verification(
+            valid=False,
+            epsilon=None,
+            delta=None,
+            digest="",
+            reasons=(f"{FILE_NAME}: not a certificate of format {FORMAT_VERSION}: {error}",),
+        )
+    certificate = release.certificate
+    reasons = _check_digest(release.certificate_digest, expect_digest)
+    file_reasons = _check_files(release.folder, certificate)
+    reasons += file_reasons
+    reasons += _guarded(certificate.recheck)
+    if not file_reasons:  # rows that are not the certified ones are not worth a test
+        reasons += _guarded(lambda: check_rows(release))
+    return Verification(
+        valid=not reasons,
+        epsilon=certificate.epsilon,
+        delta=certificate.delta,
+        digest=release.certificate_digest,
+        reasons=tuple(reasons),
+    )
+
+
+def _guarded(check: object) -> list[str]:
+    """Run a check; a certificate with impossible values is a finding, not a crash."""
+    try:
+        return list(check())  # type: ignore[operator]
+    except (InvalidInputError, ArithmeticError, ValueError) as error:
+        return [f"certificate: {error}"]
+
+
+def _check_digest(found: str, expected: str | None) -> list[str]:
+    if expected is None or found == expected.strip().lower():
+        return []
+    return [f"{FILE_NAME}: digest is {found}, expected {expected}"]
+
+
+def _check_files(folder: Path, certificate: Certificate) -> list[str]:
+    found, stated = file_digests(folder), certificate.files
+    reasons = [f"{name}: missing" for name in sorted(stated.keys() - found.keys())]
+    reasons += [f"{name}: not part of the release" for name in sorted(found.keys() - stated.keys())]
+    reasons += [
+        f"{name}: changed since the release was sealed"
+        for name in sorted(stated.keys() & found.keys())
+        if stated[name] != found[name] or (folder / name).is_symlink()
+    ]
+    parts = [name for name in stated if name.startswith("data/") and name.endswith(".parquet")]
+    if not parts or set(stated) - set(parts) != {CARD_NAME}:
+        reasons.append(f"certificate: files are not a {CARD_NAME} and Parquet parts under data/")
+    return reasons
+
+
+def check_rows(release: Release) -> list[str]:
+    """Test that rows, columns and directions vary at least as much as the stated noise.
+
+    A published row is (private) signal plus Gaussian noise, independent of it. Given the signal, a
+    sum of squares over known noise variance is a noncentral chi-square variable, hence at least as
+    large as a central one in the stochastic order, whatever the signal is. So the tests below are
+    one-sided, and a sound release fails one of them with probability at most ``FALSE_ALARM``:
+
+    - each row's sum of squares against chi-square with ``row_width`` degrees of freedom;
+    - each column's sum of squares about its mean (``stratified``: about its class mean) against
+      chi-square with num_mixtures - groups degrees of freedom;
+    - the smallest singular value s of the whole table: projecting away the signal's column space
+      leaves at least T - w Gaussian rows of width w, and s > sqrt(T - w) - sqrt(w) - t but for
+      probability exp(-t^2 / 2) (Davidson & Szarek 2001, Theorem 2.13).
+
+    Returns:
+        A line for each test that failed.
+
+    """
+    moments = _Moments(release)
+    for features, labels in release.iter_blocks():
+        moments.add(features, labels)
+    num_rows, width = release.num_mixtures, moments.width
+    if moments.num_rows != num_rows:
+        return [f"data: {moments.num_rows} rows, but the certificate states {num_rows}"]
+    if moments.finite is False:
+        return ["data: a value is not finite"]
+    share = FALSE_ALARM / 3
+    reasons = moments.layout_reasons
+    low = int((moments.row_squares < chi2.ppf(share / num_rows, width)).sum())
+    if low:
+        reasons.append(f"data: {low} rows vary less than the stated noise")
+    if (freedom := num_rows - moments.num_groups) > 0:
+        low = int((moments.column_squares < chi2.ppf(share / width, freedom)).sum())
+        if low:
+            reasons.append(f"data: {low} columns vary less than the stated noise")
+    floor = (
+        math.sqrt(max(num_rows - width, 0)) - math.sqrt(width) - math.sqrt(2 * math.log(1 / share))
+    )
+    if floor > 0 and width <= _LARGEST_SPECTRUM:
+        smallest = float(np.linalg.eigvalsh(moments.second).min())
+        if smallest < floor**2:
+            reasons.append("data: some direction varies less than the stated noise")
+    return reasons
+
+
+class _Moments:
+    """Sums over the standardised table, one pass, memory independent of the number of rows."""
+
+    def __init__(self, release: Release) -> None:
+        self._feature_stddev = release.feature_noise_stddev
+        self._label_stddev = release.label_noise_stddev
+        self._rows_per_class = release.num_mixtures // release.num_classes
+        self.width = release.num_features + (
+            0 if self._label_stddev is None else release.num_classes
+        )
+        self.num_groups = 1 if self._label_stddev is not None else release.num_classes
+        self.num_rows = 0
+        self.finite = True
+        self.layout_reasons: list[str] = []
+        self._row_squares: list[NDArray[np.float64]] = []
+        self._group_sums = np.zeros((self.num_groups, self.width))
+        self._group_sizes = np.zeros(self.num_groups)
+        self._keep_second = self.width <= _LARGEST_SPECTRUM
+        size = self.width if self._keep_second else 0
+        self.second = np.zeros((size, size))
+        self._squares = np.zeros(self.width)
+
+    def add(
+        self, features: NDArray[np.float32], labels: NDArray[np.float32] | NDArray[np.int64]
+    ) -> None:
+        table = features.astype(np.float64) / self._feature_stddev
+        groups = np.zeros(len(table), dtype=np.int64)
+        if self._label_stddev is None:
+            groups = labels.astype(np.int64)
+            due = np.arange(self.num_rows, self.num_rows + len(table)) // self._rows_per_class
+            if not np.array_equal(groups, due) and not self.layout_reasons:
+                self.layout_reasons.append("data: labels are not in the order of the classes")
+        else:
+            table = np.hstack([table, labels.astype(np.float64) / self._label_stddev])
+        self.finite &= bool(np.isfinite(table).all())
+        self.num_rows += len(table)
+        self._row_squares.append(np.square(table).sum(axis=1))
+        np.add.at(self._group_sums, groups, table)
+        self._group_sizes += np.bincount(groups, minlength=self.num_groups)
+        self._squares += np.square(table).sum(axis=0)
+        if self._keep_second:
+            self.second += table.T @ table
+
+    @property
+    def row_squares(self) -> NDArray[np.float64]:
+        return np.concatenate(self._row_squares)
+
+    @property
+    def column_squares(self) -> NDArray[np.float64]:
+        sizes = np.maximum(self._group_sizes, 1)[:, None]
+        squares: NDArray[np.float64] = self._squares - (np.square(self._group_sums) / sizes).sum(
+            axis=0
+        )
+        return squares

@@ -1,0 +1,399 @@
+"""The command line as a user meets it: a process, its streams and its exit status."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from conftest import make_data, make_schema
+from privmix import cli
+
+COMMANDS = ["plan", "account", "release", "verify", "train", "evaluate", "demo"]
+
+
+class Result:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self) -> dict:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run the command line in this process, which is much quicker than a new one."""
+
+    def call(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["privmix", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        streams = capsys.readouterr()
+        return Result(int(stop.value.code or 0), streams.out, streams.err)
+
+    return call
+
+
+@pytest.fixture
+def files(tmp_path) -> Path:
+    schema = make_schema(num_records=400)
+    (tmp_path / "schema.json").write_text(schema.model_dump_json())
+    x, y = make_data(schema, 400)
+    pq.write_table(
+        pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), 5), "label": y}),
+        tmp_path / "train.parquet",
+    )
+    np.savez(tmp_path / "test.npz", x=x, y=y)
+    return tmp_path
+
+
+def test_the_main_job(run, files):
+    plan = run(
+        "plan",
+        "--schema",
+        files / "schema.json",
+        "--epsilon",
+        8,
+        "--delta",
+        "1e-5",
+        "--design",
+        "stratified",
+        "--out",
+        files / "plan.json",
+        "--json",
+    )
+    assert plan.code == 0
+    assert plan.json["epsilon"] <= 8
+    assert plan.json["label_noise_multiplier"] is None
+    made = run(
+        "release",
+        files / "train.parquet",
+        "--label",
+        "label",
+        "--plan",
+        files / "plan.json",
+        "--out",
+        files / "r",
+        "--json",
+    )
+    assert made.code == 0
+    assert "for your eyes only: 400 records" in made.err
+    assert "400 records" not in made.out
+    verified = run("verify", files / "r", "--expect-digest", made.json["digest"], "--json")
+    assert verified.code == 0
+    assert verified.json["valid"] is True
+    assert verified.json["reasons"] == []
+    assert verified.json["epsilon"] == plan.json["epsilon"]
+    for learner in ("noise-aware", "kl-softmax"):
+        model = files / f"{learner}.safetensors"
+        assert run("train", files / "r", "--out", model, "--learner", learner, "--json").code == 0
+        score = run(
+            "evaluate",
+            model,
+            files / "test.npz",
+            "--features-key",
+            "x",
+            "--label-key",
+            "y",
+            "--json",
+        )
+        assert score.code == 0
+        assert score.json["accuracy"] > 0.6
+        assert "not protected" in score.json["note"]
+    assert sorted(p.name for p in (files / "r").iterdir()) == [
+        "README.md",
+        "certificate.json",
+        "data",
+    ]
+
+
+def test_release_without_a_plan_file(run, files):
+    made = run(
+        "release",
+        files / "test.npz",
+        "--features-key",
+        "x",
+        "--label-key",
+        "y",
+        "--schema",
+        files / "schema.json",
+        "--epsilon",
+        2,
+        "--delta",
+        "1e-5",
+        "--mix-size",
+        20,
+        "--num-mixtures",
+        50,
+        "--out",
+        files / "r",
+    )
+    assert made.code == 0
+    assert "privmix verify" in made.out
+    assert run("verify", files / "r").out.startswith("valid: (1.9")
+
+
+def test_plan_from_sizes(run):
+    plan = run(
+        "plan",
+        "--num-records",
+        10003,
+        "--num-classes",
+        77,
+        "--num-features",
+        384,
+        "--epsilon",
+        1,
+        "--delta",
+        "1e-5",
+        "--json",
+    ).json
+    assert (plan["design"], plan["num_mixtures"], plan["sampling_prob"]) == (
+        "stratified",
+        7700,
+        0.5,
+    )
+    assert 0.99 < plan["epsilon"] <= 1
+    assert plan["neighboring_relation"] == "add_or_remove_one"
+    assert plan["accountants"]["gdp"]["guarantee"] is False
+    assert plan["peak_memory_bytes"] > plan["disk_bytes"] > 7700 * 384 * 4
+
+
+def test_account_poisson(run):
+    told = run(
+        "account",
+        "--design",
+        "poisson",
+        "--num-records",
+        50000,
+        "--num-mixtures",
+        50000,
+        "--mix-size",
+        64,
+        "--noise-multiplier",
+        1.26,
+        "--delta",
+        "1e-5",
+        "--json",
+    ).json
+    assert told["epsilon"] == pytest.approx(1.0108, rel=0.005)
+    assert set(told["accountants"]) >= {"pld", "rdp", "gdp"}
+    pld, gdp = told["accountants"]["pld"], told["accountants"]["gdp"]
+    assert pld["lower"] <= pld["epsilon"] <= pld["upper"] == told["epsilon"]
+    assert gdp["epsilon"] == pytest.approx(1.0, abs=0.002)
+    assert gdp["guarantee"] is False
+    assert told["accountants"]["rdp"]["guarantee"] is True
+
+
+def test_account_stratified(run):
+    told = run(
+        "account",
+        "--design",
+        "stratified",
+        "--rows-per-class",
+        1500,
+        "--sampling-prob",
+        0.0427,
+        "--noise-multiplier",
+        1.26,
+        "--delta",
+        "1e-5",
+        "--json",
+    ).json
+    assert told["epsilon"] == pytest.approx(7.604, rel=0.01)
+    assert (
+        run(
+            "account",
+            "--design",
+            "stratified",
+            "--rows-per-class",
+            1500,
+            "--sampling-prob",
+            0.0427,
+            "--noise-multiplier",
+            1.26,
+            "--delta",
+            "1e-5",
+        ).out.count("yes")
+        >= 2
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(run, command):
+    told = run(command, "--help")
+    assert told.code == 0
+    assert f"privmix {command}" in told.out
+
+
+PLAN = ["plan", "--num-records", 100, "--num-classes", 3, "--num-features", 5]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([*PLAN, "--epsilon", 0, "--delta", "1e-5"], "epsilon.*above 0; received 0"),
+        ([*PLAN, "--epsilon", "nan", "--delta", "1e-5"], "epsilon.*received nan"),
+        ([*PLAN, "--epsilon", 1, "--delta", 0], "delta.*above 0"),
+        ([*PLAN, "--epsilon", 1, "--delta", 1], "delta.*below 1"),
+        ([*PLAN, "--epsilon", 1, "--delta", 2], "delta"),
+        ([*PLAN, "--epsilon", 1, "--delta", "1e-5", "--mix-size", 101], "mix_size.*at most 100"),
+        ([*PLAN, "--epsilon", 1, "--delta", "1e-5", "--design", "x"], "poisson, stratified"),
+        ([*PLAN, "--epsilon", 1], "--delta"),
+        ([*PLAN, "--epsilon", "one", "--delta", "1e-5"], "--epsilon.*valid number"),
+        ([*PLAN, "--epsilon", 1, "--delta", "1e-5", "--out", "p.json"], "--out.*--schema"),
+        (["plan", "--num-records", 5, "--epsilon", 1, "--delta", "1e-5"], "--num-classes"),
+        (
+            ["account", "--design", "poisson", "--noise-multiplier", 1, "--delta", "1e-5"],
+            "--num-records",
+        ),
+        (
+            ["account", "--design", "stratified", "--noise-multiplier", -1, "--delta", "1e-5"],
+            "noise-multiplier",
+        ),
+        (["frobnicate"], "frobnicate"),
+        (["verify", "no-such-folder"], "no-such-folder.*sealed release"),
+        (["train", "no-such-folder", "--out", "m.safetensors"], "no-such-folder"),
+        (
+            ["train", "no-such-folder", "--out", "m", "--learner", "magic"],
+            "noise-aware, kl-softmax",
+        ),
+        (["evaluate", "no-such-model", "t.csv", "--label", "y"], "no-such-model"),
+    ],
+)
+def test_bad_arguments(run, tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    told = run(*arguments)
+    assert told.code == 2
+    assert told.out == ""
+    assert told.err.count("\n") == 1
+    assert re.search(words, told.err), told.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"--label": "lable"}, "column of .*train.parquet: x, label; received 'lable'"),
+        ({"--schema": "no.json"}, "no.json"),
+        ({"--epsilon": 0}, "epsilon"),
+        ({"--epsilon": None}, "--epsilon"),
+        ({"--schema": None}, "--schema"),
+        ({"--mix-size": 401}, "mix_size.*at most 400"),
+        ({"--out": "no/such"}, "out .*no such folder"),
+        ({"--out": "."}, "out .*empty"),
+        ({"--out": "schema.json"}, "out .*a file"),
+        ({"--on-bad-record": "skip"}, "error, zero"),
+        ({"--threads": 0}, "threads"),
+        ({"INPUT": "empty.csv"}, "empty.csv"),
+        ({"INPUT": "nan.csv"}, r"features\[1, 0\]"),
+        ({"INPUT": "wide.csv"}, r"shape \(records, 5\); received shape \(2, 6\)"),
+        ({"INPUT": "label.csv"}, r"labels\[1\].*received 9"),
+        ({"--schema": "bounds.json"}, "feature_clip_norm.*required"),
+    ],
+)
+def test_bad_input_writes_nothing(run, files, monkeypatch, change, words):
+    monkeypatch.chdir(files)
+    head = "a,b,c,d,e,label\n"
+    (files / "empty.csv").write_text(head)
+    (files / "nan.csv").write_text(head + "1,2,3,4,5,0\n,2,3,4,5,1\n")
+    (files / "wide.csv").write_text("f," + head + "0,1,2,3,4,5,0\n0,1,2,3,4,5,1\n")
+    (files / "label.csv").write_text(head + "1,2,3,4,5,0\n1,2,3,4,5,9\n")
+    schema = json.loads((files / "schema.json").read_text())
+    (files / "bounds.json").write_text(
+        json.dumps({k: v for k, v in schema.items() if k != "feature_clip_norm"})
+    )
+    before = sorted(files.iterdir())
+    options = {
+        "--label": "label",
+        "--schema": "schema.json",
+        "--epsilon": 2,
+        "--delta": "1e-5",
+        "--out": "r",
+        "--num-mixtures": 20,
+    } | change
+    source = options.pop("INPUT", "train.parquet")
+    given = [part for name, value in options.items() if value is not None for part in (name, value)]
+    told = run("release", source, *given)
+    assert told.code == 2, told.err
+    assert told.out == ""
+    assert re.search(words, told.err), told.err
+    assert told.err.splitlines()[-1].startswith("error: ")
+    assert sorted(files.iterdir()) == before
+
+
+def test_an_invalid_release_exits_with_one(run, files):
+    run(
+        "release",
+        files / "train.parquet",
+        "--label",
+        "label",
+        "--schema",
+        files / "schema.json",
+        "--epsilon",
+        2,
+        "--delta",
+        "1e-5",
+        "--num-mixtures",
+        20,
+        "--test-seed",
+        3,
+        "--out",
+        files / "r",
+    )
+    told = run("verify", files / "r")
+    assert told.code == 1
+    assert "protects nobody" in told.out
+    told = run("verify", files / "r", "--json")
+    assert (told.code, told.json["valid"]) == (1, False)
+
+
+def test_unexpected_failures_are_one_line(run, files, monkeypatch):
+    from privmix import engine
+
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(engine, "release_records", full)
+    told = run(
+        "release",
+        files / "train.parquet",
+        "--label",
+        "label",
+        "--schema",
+        files / "schema.json",
+        "--epsilon",
+        2,
+        "--delta",
+        "1e-5",
+        "--out",
+        files / "r",
+    )
+    assert told.code == 1
+    assert told.err.splitlines()[-1] == "error: OSError: [Errno 28] No space left on device"
+
+
+def test_progress_on_a_stream_is_plain_lines(capsys, monkeypatch):
+    times = iter([0.0, 1.0, 3.0, 4.0, 20.0])
+    monkeypatch.setattr(cli, "monotonic", lambda: next(times))
+    printer = cli._LinePrinter("rows")
+    for done in (1, 2, 3, 4):
+        printer(done, 4)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["2 of 4 rows, about 3 s left", "4 of 4 rows, about 0 s left"]
+
+
+def test_the_installed_command_runs():
+    path = Path(sys.executable).parent / "privmix"
+    told = subprocess.run([path, "--help"], capture_output=True, text=True, check=False)
+    assert told.returncode == 0
+    assert all(command in told.stdout for command in COMMANDS)

@@ -1,0 +1,72 @@
+"""A module imports only from modules above it in the design's order; the core needs no extras."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import privmix
+
+SOURCE = Path(privmix.__file__).parent
+ORDER = [
+    "_validate",
+    "schema",
+    "accounting",
+    "rng",
+    "records",
+    "designs",
+    "mixing",
+    "noise",
+    "plan",
+    "certificate",
+    "store",
+    "verification",
+    "engine",
+    "readers",
+    "learners",
+    "demo",
+    "cli",
+]
+
+
+def imported_modules(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            base = node.module or ""
+            names |= {f"{base}.{a.name}" if base == "privmix" else base for a in node.names}
+    return {name.split(".")[1] for name in names if name.startswith("privmix.")}
+
+
+def test_every_module_has_its_place():
+    found = {p.stem for p in SOURCE.glob("*.py")} | {p.parent.name for p in SOURCE.glob("*/*.py")}
+    assert found - {"__init__", "data"} == set(ORDER)
+
+
+def test_modules_import_only_from_above():
+    for path in SOURCE.rglob("*.py"):
+        part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        if part == "__init__":
+            continue
+        allowed = set(ORDER[: ORDER.index(part) + 1])
+        assert imported_modules(path) <= allowed, f"{path} imports from below"
+
+
+def test_accounting_sees_no_data_module():
+    for path in (SOURCE / "accounting").glob("*.py"):
+        assert imported_modules(path) <= {"_validate", "accounting"}
+
+
+def test_core_needs_no_extra():
+    code = (
+        "import sys, privmix, privmix.cli, privmix.demo;"
+        "bad = {'torch', 'pandas', 'dask', 'matplotlib', 'kymatio'} & set(sys.modules);"
+        "assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

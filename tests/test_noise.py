@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from privmix import noise
+from privmix.noise import rounded_gaussian
+
+
+def draw(key, stddev, size, **options):
+    return rounded_gaussian(key.stream("n"), key.stream("extra"), stddev, size, **options)
+
+
+def fits(sample: np.ndarray, stddev: float, bins: int = 200) -> bool:
+    """Chi-square fit and scale test; together they reject a true sample once in 10^7 draws."""
+    edges = stats.norm.ppf(np.linspace(0, 1, bins + 1))
+    counts = np.histogram((sample + 0.5 * np.sign(sample)) / stddev, edges)[0]
+    shape = stats.chisquare(counts).pvalue > 5e-8
+    total = np.square(sample / stddev).sum()
+    low, high = stats.chi2.interval(1 - 5e-8, sample.size)
+    return bool(shape and low < total < high)
+
+
+@pytest.mark.parametrize("stddev", [1e4, 3.7e5, 1e9, 2.0**42])
+def test_large_scales_are_normal(key, stddev):
+    sample = draw(key, stddev, 20_000)
+    assert fits(sample, stddev)
+    assert not fits(sample, stddev * 1.5)
+    assert not fits(sample, stddev / 1.5)
+
+
+@pytest.mark.parametrize("stddev", [0.05, 0.3, 1.0, 2.5])
+def test_small_scales_follow_the_rounded_gaussian(key, stddev):
+    sample = draw(key, stddev, 50_000)
+    support = np.arange(-40, 41)
+    probs = np.diff(stats.norm.cdf((np.arange(-40, 42) - 0.5) / stddev))
+    counts = np.bincount(sample + 40, minlength=81)[: support.size]
+    likely = probs * sample.size > 5
+    assert counts[probs == 0].sum() == 0
+    scores = (counts - probs * sample.size)[likely] / np.sqrt(probs[likely] * sample.size)
+    assert np.abs(scores).max() < 5.5  # fewer than 25 cells, each beyond it once in 10^7
+
+
+@pytest.mark.parametrize("stddev", [0.7, 1.0, 3e5, 2.0**40])
+def test_exact_decisions_agree_with_fast_ones(key, stddev):
+    fast = draw(key, stddev, 3000)
+    for doubt in (1e-6, 1e-3, 0.05):  # sends ever more of the draws the exact way
+        assert np.array_equal(draw(key, stddev, 3000, doubt=doubt), fast)
+
+
+def test_stairs_lie_above_the_density():
+    stairs = noise._staircase()
+    for strip in range(0, noise._NUM_STRIPS, 7):
+        edge = mpmath.mpf(strip) / noise._STRIPS_PER_STDDEV
+        next_edge = mpmath.mpf(strip + 1) / noise._STRIPS_PER_STDDEV
+        height = mpmath.mpf(int(stairs.slots[strip])) / noise._UNIT_SLOTS
+        assert height > mpmath.exp(-(edge**2) / 2)
+        surely = mpmath.mpf(int(stairs.surely[strip])) / 2**noise._ACCEPT_BITS * height
+        assert surely <= mpmath.exp(-(next_edge**2) / 2)
+
+
+class Words:
+    """A stream with known words."""
+
+    def __init__(self, *words: int) -> None:
+        self.left = list(words)
+
+    def integer(self) -> int:
+        return self.left.pop(0)
+
+
+def test_the_tail_has_the_mass_of_the_tail():
+    """Sum over the tail's strips of P(strip) * P(accepted) * slot area = integral of the density."""
+    slot = mpmath.mpf(1) / (noise._UNIT_SLOTS * noise._STRIPS_PER_STDDEV)
+    edge = mpmath.mpf(27) / 2
+    mass = mpmath.mpf(0)
+    for flips in range(40):
+        strip = noise._strip(noise._NUM_STRIPS, Words(*[2**63] * flips, 0))  # type: ignore[arg-type]
+        left, height = (mpmath.mpf(f.numerator) / f.denominator for f in (strip.left, strip.height))
+        assert left == edge + mpmath.mpf(flips) / 8
+        assert mpmath.exp(-(left**2) / 2) <= height
+        accepted = mpmath.quad(lambda x: mpmath.exp(-(x**2) / 2), [left, left + 0.125]) * 8 / height
+        mass += slot * accepted / 2 ** (flips + 1)
+    exact = mpmath.sqrt(mpmath.pi / 2) * mpmath.erfc(edge / mpmath.sqrt(2))
+    assert abs(mass / exact - 1) < 1e-9
+
+
+def test_a_draw_from_the_tail():
+    slot = int(np.flatnonzero(noise._staircase().slot_strip == noise._NUM_STRIPS)[0])
+    word = slot << 49
+    zeros = Words(*[0] * 20)  # heads at once, then an acceptance value of zero
+    assert noise._decide(word, 0, 1000.0, zeros) == 13500  # type: ignore[arg-type]
+    assert noise._decide(word | 1 << 48, 0, 1000.0, Words(*[0] * 20)) == -13500  # type: ignore[arg-type]
+    # The next strip, position in its middle.
+    second = noise._decide(word, 1 << 63, 1000.0, Words(2**63, *[0] * 20))  # type: ignore[arg-type]
+    assert second == round(1000 * (13.5 + 1.5 / 8))
+    assert noise._decide(word, 0, 1000.0, Words(0, 0, 1 << 63)) is None  # type: ignore[arg-type]
+    assert noise._decide((slot + 1) << 49, 0, 1000.0, Words()) is None  # type: ignore[arg-type]
+
+
+def test_the_fast_path_hands_the_tail_over(monkeypatch):
+    slot = int(np.flatnonzero(noise._staircase().slot_strip == noise._NUM_STRIPS)[0])
+    stairs = noise._staircase()
+    words = np.array([slot << 49 | 5, 0, slot << 49, 0, 1, 2], dtype=np.uint64)
+    out = np.empty(2, dtype=np.int64)
+    filled, used, undecided = noise._draw(
+        words, 1e3, stairs.slot_strip, stairs.surely, stairs.scale, 1e-12, out, 0, 0
+    )
+    assert (filled, used, undecided) == (0, 2, True)
+
+
+def test_density_bounds_enclose_the_density():
+    for x in (Fraction(1, 3), Fraction(27, 2), Fraction(0)):
+        low, high = noise._density_below(x, 48), noise._density_above(x, 48)
+        with mpmath.workprec(300):
+            exact = mpmath.exp(
+                -(mpmath.mpf(x.numerator) ** 2) / (2 * mpmath.mpf(x.denominator) ** 2)
+            )
+            assert mpmath.mpf(low.numerator) / low.denominator <= exact
+            assert mpmath.mpf(high.numerator) / high.denominator >= exact
+        assert high - low <= high * Fraction(1, 2**85)
+
+
+def test_draws_are_independent_of_each_other(key):
+    sample = draw(key, 1e5, 100_000) / 1e5
+    for lag in (1, 2, 3):
+        correlation = np.mean(sample[lag:] * sample[:-lag]) * np.sqrt(sample.size)
+        assert abs(correlation) < 5.5
+
+
+@pytest.mark.parametrize("stddev", [0.0, -1.0, float("nan"), float("inf"), 2.0**43])
+def test_impossible_scales_are_refused(key, stddev):
+    with pytest.raises(ValueError, match="stddev must be"):
+        draw(key, stddev, 1)
+
+
+def test_no_draws(key):
+    assert draw(key, 1.0, 0).shape == (0,)

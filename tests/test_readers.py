@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from privmix import InvalidInputError
+from privmix.readers import read_labelled
+
+X = np.array([[0.5, 1.0], [2.0, -3.0], [0.0, 0.25]])
+Y = ["a", "b", "a"]
+
+
+def write(path, columns) -> None:
+    pq.write_table(pa.table(columns), path)
+
+
+def test_parquet_with_number_columns(tmp_path):
+    write(tmp_path / "t.parquet", {"u": X[:, 0], "label": Y, "v": X[:, 1].astype(np.float32)})
+    data = read_labelled(tmp_path / "t.parquet", label="label")
+    assert np.array_equal(data.features, X)
+    assert data.labels.tolist() == Y
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.float32(), 2), pa.list_(pa.float64()), pa.large_list(pa.int64())]
+)
+def test_parquet_with_one_list_column(tmp_path, kind):
+    rows = pa.array(np.round(X).astype(int).tolist(), type=kind)
+    write(tmp_path / "t.parquet", {"vectors": rows, "label": [1, 2, 1]})
+    data = read_labelled(tmp_path / "t.parquet", label="label")
+    assert np.array_equal(data.features, np.round(X))
+    assert data.labels.tolist() == [1, 2, 1]
+
+
+def test_a_folder_of_parquet_files(tmp_path):
+    for i in range(2):
+        write(tmp_path / f"{i}.parquet", {"u": X[:, 0], "label": Y})
+    assert read_labelled(tmp_path, label="label").features.shape == (6, 1)
+
+
+def test_csv(tmp_path):
+    (tmp_path / "t.csv").write_text("u,label,v\n0.5,a,1\n2,b,-3\n0,a,0.25\n")
+    data = read_labelled(tmp_path / "t.csv", label="label")
+    assert np.array_equal(data.features, X)
+    assert data.labels.tolist() == Y
+
+
+def test_npz(tmp_path):
+    np.savez(tmp_path / "t.npz", x=X, y=np.array(Y))
+    data = read_labelled(tmp_path / "t.npz", features_key="x", label_key="y")
+    assert np.array_equal(data.features, X)
+    assert data.labels.tolist() == Y
+
+
+def test_nulls_become_nan_for_the_bad_record_policy(tmp_path):
+    (tmp_path / "t.csv").write_text("u,label,v\n1,a,\n,b,2\n")
+    features = read_labelled(tmp_path / "t.csv", label="label").features
+    assert np.isnan(features).tolist() == [[False, True], [True, False]]
+    (tmp_path / "n.csv").write_text("u,label\n,a\n,b\n")
+    assert np.isnan(read_labelled(tmp_path / "n.csv", label="label").features).all()
+
+
+def test_dictionary_labels(tmp_path):
+    write(tmp_path / "t.parquet", {"u": X[:, 0], "label": pa.array(Y).dictionary_encode()})
+    assert read_labelled(tmp_path / "t.parquet", label="label").labels.tolist() == Y
+
+
+class TestBadFiles:
+    def refused(self, path, words, **options):
+        with pytest.raises(InvalidInputError, match=words):
+            read_labelled(path, **options)
+
+    def test_no_such_file(self, tmp_path):
+        self.refused(tmp_path / "none.csv", "no such file", label="label")
+
+    def test_unknown_kind(self, tmp_path):
+        (tmp_path / "t.xlsx").touch()
+        self.refused(tmp_path / "t.xlsx", r"\.parquet, \.csv, \.npz", label="label")
+
+    @pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.npz"])
+    def test_empty_and_garbled_files(self, tmp_path, name):
+        for content in (b"", b"\x00garbage"):
+            (tmp_path / name).write_bytes(content)
+            self.refused(tmp_path / name, name, label="label", features_key="x", label_key="y")
+
+    def test_no_rows(self, tmp_path):
+        (tmp_path / "t.csv").write_text("u,label\n")
+        self.refused(tmp_path / "t.csv", "at least one record", label="label")
+
+    def test_missing_label(self, tmp_path):
+        (tmp_path / "t.csv").write_text("u,label\n1,a\n")
+        self.refused(
+            tmp_path / "t.csv", "a column of .*: u, label; received 'lable'", label="lable"
+        )
+        self.refused(tmp_path / "t.csv", "--label", label=None)
+
+    def test_missing_arrays(self, tmp_path):
+        np.savez(tmp_path / "t.npz", x=X)
+        self.refused(tmp_path / "t.npz", "--features-key: .*: x; received nothing", label_key="x")
+        self.refused(tmp_path / "t.npz", "--label-key.*'y'", features_key="x", label_key="y")
+
+    def test_pickled_arrays_are_never_loaded(self, tmp_path):
+        np.savez(tmp_path / "t.npz", x=X, y=np.array(Y, dtype=object))
+        self.refused(tmp_path / "t.npz", "pickle", features_key="x", label_key="y")
+
+    def test_text_among_the_features(self, tmp_path):
+        (tmp_path / "t.csv").write_text("u,name,label\n1,x,a\n")
+        self.refused(tmp_path / "t.csv", "name: allowed is a column of numbers", label="label")
+
+    def test_no_features(self, tmp_path):
+        (tmp_path / "t.csv").write_text("label\na\n")
+        self.refused(tmp_path / "t.csv", "at least one feature column", label="label")
+
+    def test_ragged_and_null_lists(self, tmp_path):
+        write(tmp_path / "r.parquet", {"x": [[1.0, 2.0], [3.0]], "label": [0, 1]})
+        self.refused(tmp_path / "r.parquet", r"x\[1\]: allowed is 2 numbers", label="label")
+        write(tmp_path / "n.parquet", {"x": [[1.0, 2.0], None], "label": [0, 1]})
+        self.refused(tmp_path / "n.parquet", r"x\[1\]: allowed is a list", label="label")
+
+    def test_repeated_names(self, tmp_path):
+        (tmp_path / "t.csv").write_text("u,u,label\n1,2,a\n")
+        self.refused(tmp_path / "t.csv", "distinct names", label="label")

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import make_schema
+from privmix import InvalidInputError, Schema, bound_records
+from privmix.records import FixedPoint, match_labels
+
+norms = st.floats(1e-12, 1e12)
+
+
+@given(norms)
+def test_the_grid_is_the_finest_that_fits(clip_norm):
+    grid = FixedPoint(clip_norm)
+    bound = Fraction(clip_norm)
+    assert bound * Fraction(2) ** grid.exponent <= 32767
+    assert bound * Fraction(2) ** (grid.exponent + 1) > 32767
+
+
+def test_grid_of_a_unit_norm():
+    grid = FixedPoint(1.0)
+    assert (grid.exponent, grid.scale, grid.sensitivity) == (14, 16384.0, 16384.0)
+    assert grid.largest_square == 2**28
+
+
+@given(
+    norms,
+    st.lists(st.lists(st.floats(-1e300, 1e300), min_size=3, max_size=3), min_size=1, max_size=5),
+)
+def test_every_integer_vector_is_within_the_sensitivity(clip_norm, rows):
+    grid = FixedPoint(clip_norm)
+    integers, _ = grid.quantise(np.array(rows))
+    for row in integers.tolist():
+        bound = Fraction(clip_norm) * Fraction(2) ** grid.exponent
+        assert sum(v * v for v in row) <= bound**2
+
+
+def test_vectors_on_the_bound_stay_within_it(rng):
+    # Rounding puts about half of these a little above the norm; the exact check shrinks them.
+    for clip_norm in (1.0, 1.999, 0.3, 7.0):
+        x = rng.standard_normal((2000, 3))
+        x *= clip_norm / np.linalg.norm(x, axis=1, keepdims=True)
+        grid = FixedPoint(clip_norm)
+        integers, _ = grid.quantise(x)
+        assert np.square(integers.astype(np.int64)).sum(axis=1).max() <= grid.largest_square
+        assert np.abs(integers / grid.scale - x).max() < 2 / grid.scale
+
+
+def test_truncation_moves_toward_zero():
+    grid = FixedPoint(1.0)
+    integers, clipped = grid.quantise(np.array([[0.5 / 16384, -1.9 / 16384, 0.0]]))
+    assert integers.tolist() == [[0, -1, 0]]
+    assert clipped == 0
+
+
+def test_long_vectors_are_scaled_down():
+    integers, clipped = FixedPoint(1.0).quantise(np.array([[3.0, 4.0], [1e200, 0.0], [0.0, 0.6]]))
+    assert integers[:2].tolist() == [[9830, 13107], [16384, 0]]
+    assert clipped == 2
+
+
+def test_tiny_vectors_do_not_divide_by_zero():
+    integers, clipped = FixedPoint(1e-12).quantise(np.array([[5e-324, 0.0], [0.0, 0.0]]))
+    assert not integers.any()
+    assert clipped == 0
+
+
+class TestBadRecords:
+    schema = make_schema(num_features=2)
+    x = np.array([[0.1, 0.2], [np.nan, 0.0], [0.3, -np.inf], [0.5, 0.5]])
+    y = np.array([0, 1, 2, 7])
+
+    def test_a_nan_is_refused_with_its_position(self):
+        with pytest.raises(InvalidInputError, match=r"features\[1, 0\].*nan"):
+            bound_records(self.x, [0, 1, 2, 0], self.schema)
+        with pytest.raises(InvalidInputError, match=r"features\[1, 1\].*-inf"):
+            bound_records(self.x[[0, 2]], [0, 1], self.schema)
+
+    def test_an_unknown_label_is_refused_with_its_position(self):
+        with pytest.raises(InvalidInputError, match=r"labels\[3\].*received 7"):
+            bound_records(np.zeros((4, 2)), self.y, self.schema)
+
+    def test_zero_replaces_bad_records_one_by_one(self):
+        records = bound_records(self.x, self.y, self.schema, "zero")
+        assert records.num_replaced == 3
+        assert records.labels.tolist() == [0, -1, -1, -1]
+        assert not records.features[1:].any()
+        alone = bound_records(self.x[:1], self.y[:1], self.schema)
+        assert np.array_equal(records.features[:1], alone.features)
+
+    def test_unknown_policy(self):
+        with pytest.raises(InvalidInputError, match="on_bad_record.*error, zero"):
+            bound_records(self.x, self.y, self.schema, "skip")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "words"),
+    [
+        (np.zeros((2, 3)), [0, 0], r"shape \(records, 2\)"),
+        (np.zeros(2), [0, 0], r"shape \(records, 2\)"),
+        (np.zeros((0, 2)), [], "at least one record"),
+        (np.zeros((2, 2)), [0], "one label for each of the 2 records"),
+        (np.zeros((2, 2)), [[0], [1]], "labels"),
+        (np.array([["a", "b"]]), [0], "real numbers"),
+        (np.zeros((1, 2), dtype=complex), [0], "real numbers"),
+    ],
+)
+def test_wrong_shapes(x, y, words):
+    with pytest.raises(InvalidInputError, match=words):
+        bound_records(x, y, make_schema(num_features=2))
+
+
+@pytest.mark.parametrize(
+    ("classes", "labels", "indices"),
+    [
+        ([-1, 1], [1, -1, 1], [1, 0, 1]),
+        ([1, 2, 3], np.array([3, 1], dtype=np.uint8), [2, 0]),
+        ([0, 1], [True, False], [1, 0]),
+        ([0, 1], [1.0, 0.0], [1, 0]),
+        (["b", "a"], ["a", "b"], [1, 0]),
+        (["b", "a"], np.array(["a", "b"], dtype=object), [1, 0]),
+        ([5, 6], np.array([6, 5], dtype=object), [1, 0]),
+    ],
+)
+def test_labels_are_matched_by_value(classes, labels, indices):
+    assert match_labels(labels, classes).tolist() == indices
+
+
+@pytest.mark.parametrize(
+    ("classes", "labels"),
+    [
+        ([0, 1], ["0", "1"]),
+        (["0", "1"], [0, 1]),
+        ([0, 1], [float("nan")]),
+        ([0, 1], [0.5]),
+        (["a", "b"], np.array([None, "a"], dtype=object)),
+        (["a", "b"], np.array([["a"], 1], dtype=object)),
+    ],
+)
+def test_labels_of_another_kind_are_refused(classes, labels):
+    with pytest.raises(InvalidInputError, match=r"labels\[0\]: allowed is one of the schema's 2"):
+        match_labels(labels, classes)
+
+
+def test_a_record_does_not_change_what_is_made_of_another(rng):
+    schema = Schema(classes=[0, 1], num_features=4, num_records=10, feature_clip_norm=1.0)
+    x = rng.standard_normal((9000, 4)) * 10
+    whole = bound_records(x, np.zeros(9000, dtype=int), schema)
+    for i in (0, 4095, 4096, 8999):
+        alone = bound_records(x[i : i + 1], [0], schema)
+        assert np.array_equal(whole.features[i], alone.features[0])
+
+
+def test_private_objects_do_not_show_themselves():
+    records = bound_records(np.full((3, 2), 0.5), [0, 1, 2], make_schema(num_features=2))
+    assert repr(records) == "BoundedRecords(<private>)"
+    assert (
+        records.digest()
+        != bound_records(np.full((3, 2), 0.5), [0, 1, 1], make_schema(num_features=2)).digest()
+    )

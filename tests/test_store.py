@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow.dataset
+import pyarrow.parquet as pq
+import pytest
+
+from conftest import make_data, make_plan, make_schema
+from privmix import InvalidInputError, Release, Schema, plan_release, release, store
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory, poisson_plan, stratified_plan):
+    folder = tmp_path_factory.mktemp("releases")
+    return {
+        plan.design: release(*make_data(plan.data_schema, 60), plan, out=folder / plan.design)
+        for plan in (poisson_plan, stratified_plan)
+    }
+
+
+def test_arrays_have_the_certified_shapes(releases):
+    poisson, stratified = releases["poisson"], releases["stratified"]
+    assert poisson.features.shape == (40, 5)
+    assert poisson.features.dtype == np.float32
+    assert poisson.label_weights.shape == (40, 3)
+    assert poisson.labels is None
+    assert stratified.features.shape == (30, 5)
+    assert stratified.labels.tolist() == [0] * 10 + [1] * 10 + [2] * 10
+    assert stratified.label_weights is None
+
+
+@pytest.mark.parametrize("design", ["poisson", "stratified"])
+def test_other_tools_read_the_parts(releases, design):
+    opened = releases[design]
+    data = opened.folder / "data"
+    frame = pd.read_parquet(data)
+    assert np.array_equal(np.stack(frame["features"]), opened.features)
+    assert pyarrow.dataset.dataset(data).count_rows() == opened.num_mixtures
+    kinds = {field.name: str(field.type) for field in pyarrow.dataset.dataset(data).schema}
+    label = {"poisson": "label_weights", "stratified": "label"}[design]
+    assert list(kinds) == ["features", label]
+    assert kinds["features"] == "fixed_size_list<element: float not null>[5]"
+
+
+def test_blocks_join_to_the_arrays(releases):
+    for opened in releases.values():
+        blocks = list(opened.iter_blocks())
+        assert np.array_equal(np.concatenate([b[0] for b in blocks]), opened.features)
+
+
+def test_parts_are_of_bounded_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "_PART_BYTES", 4096 * 8 * 4)
+    plan = make_plan(make_schema(), "poisson", mix_size=6, num_mixtures=10_000)
+    opened = release(*make_data(plan.data_schema, 60), plan, out=tmp_path / "r", test_seed=0)
+    names = [path.name for path in sorted((tmp_path / "r" / "data").iterdir())]
+    assert names == ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
+    assert opened.features.shape == (10_000, 5)
+
+
+def test_the_card_has_front_matter_that_names_the_files(releases):
+    for opened in releases.values():
+        text = (opened.folder / "README.md").read_text()
+        front = text.split("---\n")[1]
+        assert "data_files: data/*.parquet" in front
+        assert "differential-privacy" in front
+
+
+def test_no_private_fact_reaches_the_folder(tmp_path):
+    """Two data sets of other sizes and class balance under one plan: only the rows differ."""
+    schema = Schema(classes=["a", "b", "c"], num_features=4, num_records=500, feature_clip_norm=2.0)
+    rng = np.random.default_rng(0)
+    first = rng.standard_normal((500, 4)), rng.choice(["a", "b"], 500)
+    second = 30 * rng.standard_normal((123, 4)), np.repeat("c", 123)
+    for options in (
+        {"design": "poisson", "mix_size": 20, "num_mixtures": 50},
+        {"design": "stratified", "rows_per_class": 20},
+    ):
+        plan = plan_release(schema, target_epsilon=3.0, target_delta=1e-6, **options)
+        a = release(*first, plan, out=tmp_path / f"{plan.design}-a")
+        b = release(*second, plan, out=tmp_path / f"{plan.design}-b")
+        listing = [
+            sorted(
+                (path.relative_to(r.folder).as_posix(), path.stat().st_size, path.stat().st_mode)
+                for path in r.folder.rglob("*")
+            )
+            for r in (a, b)
+        ]
+        assert listing[0] == listing[1]
+        certificates = [json.loads((r.folder / "certificate.json").read_text()) for r in (a, b)]
+        for certificate in certificates:
+            digest = certificate["files"].pop("data/part-00000.parquet")
+            assert len(digest) == 64
+        assert certificates[0] == certificates[1]
+        assert (a.folder / "README.md").read_bytes() == (b.folder / "README.md").read_bytes()
+        parts = [pq.ParquetFile(r.folder / "data" / "part-00000.parquet") for r in (a, b)]
+        assert parts[0].schema_arrow == parts[1].schema_arrow
+        assert parts[0].metadata.num_row_groups == parts[1].metadata.num_row_groups
+        assert parts[0].metadata.metadata == parts[1].metadata.metadata
+        column = parts[0].metadata.row_group(0).column(0)
+        assert column.statistics is None
+        if a.labels is not None:
+            assert np.array_equal(a.labels, b.labels)
+
+
+def test_a_folder_that_is_no_release(tmp_path):
+    with pytest.raises(InvalidInputError, match="certificate.json"):
+        Release(tmp_path)
+
+
+def test_damaged_parts_are_named(tmp_path, poisson_plan):
+    opened = release(*make_data(poisson_plan.data_schema, 60), poisson_plan, out=tmp_path / "r")
+    part = next((tmp_path / "r" / "data").iterdir())
+    part.write_bytes(part.read_bytes()[:100])
+    with pytest.raises(InvalidInputError, match=r"part-00000\.parquet"):
+        opened.features
+    part.unlink()
+    with pytest.raises(InvalidInputError, match="40 rows, as certified"):
+        Release(tmp_path / "r").features
