@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conftest import make_data, make_schema
+from builders import make_data, make_schema
 from privmix import cli
 
 COMMANDS = ["plan", "account", "release", "verify", "train", "evaluate", "demo"]

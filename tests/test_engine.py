@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from conftest import make_data, make_plan, make_schema
+from builders import make_data, make_plan, make_schema
 from privmix import InvalidInputError, Release, ReleasePlan, bound_records, engine, release
 from privmix.engine import Mixer
 

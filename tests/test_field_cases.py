@@ -7,9 +7,9 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import make_data, make_plan, make_schema
 
 import privmix
+from builders import make_data, make_plan, make_schema
 from privmix import InvalidInputError, Schema, plan_release, release
 from privmix.accounting import GaussianEvent, PoissonGaussianEvent, account
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import make_data, make_schema
+from builders import make_data, make_schema
 from privmix import (
     InvalidInputError,
     ReleaseConfig,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import make_schema
+from builders import make_schema
 from privmix import InvalidInputError, Schema, bound_records
 from privmix.records import FixedPoint, match_labels
 

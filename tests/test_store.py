@@ -8,7 +8,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from conftest import make_data, make_plan, make_schema
+from builders import make_data, make_plan, make_schema
 from privmix import InvalidInputError, Release, Schema, plan_release, release, store
 
 

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from conftest import make_data, make_plan, make_schema
+from builders import make_data, make_plan, make_schema
 from privmix import InvalidInputError, Release, engine, release, verify
 from privmix.certificate import Certificate
 from privmix.store import file_digests

@@ -103,6 +103,10 @@ class FrozenModel(BaseModel):
         except ValidationError as error:
             raise _first_problem(type(self).__name__, error) from None
 
+    # Only errors are translated above: parsing JSON may go past it, with JSON's own strictness
+    # (a list is a tuple there).
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
     @classmethod
     def from_json(cls, text: str | bytes, place: str | None = None) -> Self:
         """Parse JSON; errors name ``place`` (a file name, say) and the field."""

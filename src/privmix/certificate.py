@@ -10,7 +10,7 @@ import hashlib
 import math
 import platform
 from importlib.metadata import version
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import ConfigDict, Field
 
@@ -33,8 +33,8 @@ _TOLERANCE = 1e-6
 class TradeoffCurve(FrozenModel):
     """Certified lower bound of the trade-off function (f-DP), point by point."""
 
-    false_positive_rate: Annotated[tuple[float, ...], Field(strict=False)]
-    false_negative_rate: Annotated[tuple[float, ...], Field(strict=False)]
+    false_positive_rate: tuple[float, ...]
+    false_negative_rate: tuple[float, ...]
 
 
 class Certificate(FrozenModel):
@@ -78,7 +78,7 @@ class Certificate(FrozenModel):
     label_noise_stddev: float | None
     feature_step: float
     label_step: float | None
-    preprocessing: Annotated[tuple[()], Field(strict=False)] = ()
+    preprocessing: tuple[()] = ()
     extractor: None = None
     library_versions: dict[str, str]
     files: dict[str, str]

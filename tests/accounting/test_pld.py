@@ -119,8 +119,6 @@ def test_bounds_bracket_the_truth_on_random_events(true_delta):
         )
         delta = 10 ** rng.uniform(-12, -3)
         lower, upper = epsilon_bounds(event, delta)
-        if lower == 0.0:
-            continue
         assert true_delta(event, upper) <= delta * (1 + 1e-7)
         assert true_delta(event, lower) >= delta * (1 - 1e-7)
         assert upper - lower <= 3e-3 * upper
@@ -183,7 +181,7 @@ def test_no_loss_distribution_without_replacement():
         poisson(0.5, 0.02),  # one step of loss above a thousand
         poisson(0.2, 0.05, 100),
         poisson(1e-4, 1e-3, 10),  # absurdly little noise
-        poisson(1e-9, 1.0, 10**8),
+        poisson(1e-9, 1.0, 10**6),
         signed(1.0, 0.1, 10),
         eligible(1e-4, 0.3, 0.3, 1000),
         eligible(0.03, 1e-4, 0.3, 10**4),

@@ -13,7 +13,8 @@ from typing import TypeAlias
 from scipy.optimize import brentq
 
 from privmix import _validate
-from privmix.accounting import accountants, gdp
+from privmix._validate import InvalidInputError
+from privmix.accounting import accountants, gdp, pld
 from privmix.accounting.events import ComposedEvent, SimpleEvent
 
 MakeEvent: TypeAlias = Callable[[float], SimpleEvent | ComposedEvent]
@@ -35,13 +36,20 @@ def calibrate_noise_multiplier(
     target = _validate.real("target_epsilon", target_epsilon, above=0.0)
     delta = _validate.delta("target_delta", target_delta)
     low, high = _NOISE_RANGE
-    search = _Search(make_event, target, delta, increasing=False)
-    noise = search.real(low, high, _gdp_guess(make_event, target, delta))
-    noise = _round_up(noise)
-    reached = search.epsilon(noise)
-    if not 0.99 * target <= reached <= target:
-        _validate.fail("target_epsilon", f"near {reached:.6g}, by steps of the event", target)
-    return noise
+    guess = _gdp_guess(make_event, target, delta)
+    reached = math.nan
+    for fully in (False, True):
+        search = _Search(make_event, target, delta, increasing=False, fully=fully)
+        noise = _round_up(search.real(low, high, guess))
+        reached = certified_epsilon(make_event(noise), delta)
+        if 0.99 * target <= reached <= target:
+            return noise
+    raise InvalidInputError("target_epsilon", f"a value near {reached:.6g}", target)
+
+
+def certified_epsilon(event: SimpleEvent | ComposedEvent, delta: float) -> float:
+    """The certified epsilon alone, as :func:`epsilon_at` has it."""
+    return accountants.epsilon_at(event, [delta])[delta]
 
 
 def calibrate(
@@ -88,10 +96,13 @@ class _Search:
     target: float
     delta: float
     increasing: bool
+    fully: bool = False
 
     def epsilon(self, value: float) -> float:
+        """The certified epsilon; unless ``fully``, the PLD's bound, which rarely is larger."""
         event = self.make_event(value)
-        return accountants.epsilon_at(event, [self.delta])[self.delta]
+        bounds = None if self.fully else pld.epsilon_upper(event, [self.delta])
+        return certified_epsilon(event, self.delta) if bounds is None else bounds[0]
 
     def excess(self, log_value: float) -> float:
         """Log of epsilon over what is aimed at."""

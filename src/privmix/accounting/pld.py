@@ -60,8 +60,8 @@ _MAX_WINDOW = 2**22  # of the composed loss
 _MESH = 1.0 / 16.0  # quadrature cells are at most this wide, in noise standard deviations
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 _NEGLIGIBLE_DELTA = 1e-15  # where delta is asked for: the smallest that is resolved
-_WANTED_GAP = 2e-3  # relative distance of the lower bound at which it is refined no further
-_LOWER_TRIES = 3
+_WANTED_GAP = 2e-3  # relative distance of two bounds at which they are refined no further
+_TRIES = 3
 _LOST_SHARE = 1e-4  # share of delta spent on outcomes beyond the lattice
 _ALIASED = 1e-9  # tilted mass allowed outside the window of the transform
 _LOG_ORDERS = math.log(1e-9), math.log(1e7)  # where the tilt is searched
@@ -136,7 +136,9 @@ def _mixture_loss(loss: Array, prob: float) -> Array:
     """log(1 - p + p exp(loss)), accurate for small p and for large losses."""
     if prob == 1.0:
         return loss
-    small = np.log1p(prob * np.expm1(np.minimum(loss, 30.0)))
+    small: Array = np.log1p(prob * np.expm1(np.minimum(loss, 30.0)))
+    if loss.max() < 30.0:
+        return small
     large = loss + math.log(prob) + np.log1p((1.0 / prob - 1.0) * np.exp(-np.maximum(loss, 30.0)))
     return np.where(loss < 30.0, small, large)
 
@@ -228,8 +230,8 @@ def _variance(step: _Step, reach: float) -> float:
     width = np.concatenate(right) - np.concatenate(left)
     loss = step.pair.loss(middle)
     mass = width * np.exp(loss - middle**2 / 2.0) * step.pair.weight / math.sqrt(2.0 * math.pi)
-    mean = step.share * float(mass @ loss)
-    square = step.share * float(mass @ loss**2)
+    mean = step.share * float((mass * loss).sum())
+    square = step.share * float((mass * loss**2).sum())
     return max(square - mean**2, 0.0)
 
 
@@ -295,7 +297,7 @@ def _lower_lattice(step: _Step, spacing: float, reach: float) -> _Lattice:
     # The heaviest bucket becomes one outcome, and the lattice goes through its loss exactly.
     inside = (index == np.bincount(index, masses).argmax()) & (masses > 0.0)
     heavy_mass = float(masses[inside].sum())
-    origin = math.log(heavy_mass) - _log_sum_exp(np.log(masses[inside]) - losses[inside])
+    origin = math.log(heavy_mass) - log_sum_exp(np.log(masses[inside]) - losses[inside])
     losses = np.append(losses[~inside], origin)
     masses = np.append(masses[~inside], heavy_mass)
     order = np.argsort(losses, kind="stable")
@@ -429,7 +431,7 @@ class _Composition:
         """Log E_P[exp(order * loss)] over finite losses."""
         if order not in self.cache:
             self.cache[order] = sum(
-                count * _log_sum_exp(part.log_masses + order * part.losses)
+                count * log_sum_exp(part.log_masses + order * part.losses)
                 for part, count in self.parts
             )
         return self.cache[order]
@@ -464,7 +466,7 @@ class _Composition:
         first, relative_error = 0.0, 0.0
         for part, count in self.parts:
             exponent = part.log_masses + order * part.losses
-            pmf = np.exp(exponent - _log_sum_exp(exponent))
+            pmf = np.exp(exponent - log_sum_exp(exponent))
             heavy = pmf > 1e-30
             largest = float(np.abs(part.log_masses[heavy]).max()) + float(
                 np.abs(order * part.losses[heavy]).max()
@@ -502,12 +504,13 @@ class _Composition:
     @staticmethod
     def _variance(part: _Lattice, order: float) -> float:
         exponent = part.log_masses + order * part.losses
-        pmf = np.exp(exponent - _log_sum_exp(exponent))
-        mean = float(pmf @ part.losses)
-        return float(pmf @ (part.losses - mean) ** 2)
+        pmf = np.exp(exponent - log_sum_exp(exponent))
+        mean = float((pmf * part.losses).sum())
+        return float((pmf * (part.losses - mean) ** 2).sum())
 
 
-def _log_sum_exp(exponent: Array) -> float:
+def log_sum_exp(exponent: Array) -> float:
+    """Log of the sum of exponentials, of which one at least must be finite."""
     top = float(exponent.max())
     return top + math.log(float(np.exp(exponent - top).sum()))
 
@@ -595,7 +598,7 @@ def _spacing(steps: tuple[tuple[_Step, int], ...], reach: float, delta: float) -
     )
     order, epsilon = coarse.chernoff(delta)
     wanted = math.sqrt(8.0 * _ACCURACY * max(epsilon, 0.0) / (total * order))
-    finest, coarsest = deviation / 64.0, deviation / 2.0
+    finest, coarsest = deviation / 64.0, deviation / 8.0
     return min(max(wanted, finest), coarsest)
 
 
@@ -646,7 +649,7 @@ def epsilon_bounds(event: SimpleEvent | ComposedEvent, delta: float) -> tuple[fl
 
     upper, spacing = _with_coarsening(lambda h: bound(h, True), _spacing(steps, reach, delta))
     lower = 0.0
-    for _ in range(_LOWER_TRIES):
+    for _ in range(_TRIES):
         found, used = _with_coarsening(lambda h: bound(h, False), spacing)
         lower = max(lower, found)
         if lower >= (1.0 - _WANTED_GAP) * upper or used > spacing or spacing > 100.0:
@@ -690,7 +693,7 @@ def reverse_log_moments(event: SignedGaussianEvent, orders: Array) -> Array:
         lambda spacing: _upper_lattice(step, spacing, reach), _spacing(((step, 1),), reach, 1e-6)
     )
     backward = lattice.reversed()
-    powers = [_log_sum_exp(backward.log_masses + (a - 1.0) * backward.losses) for a in orders]
+    powers = [log_sum_exp(backward.log_masses + (a - 1.0) * backward.losses) for a in orders]
     outside = math.log(lattice.lost + 1e-300) - (orders - 1.0) * lattice.first
     moments: Array = np.logaddexp(np.asarray(powers), outside)
     return moments
@@ -713,8 +716,14 @@ def delta_bounds(event: SimpleEvent | ComposedEvent, epsilon: float) -> tuple[fl
         return max(_direction_delta(direction, epsilon, upper) for direction in directions)
 
     spacing = _spacing(problem.all_steps, reach, 1e-6)
-    upper, spacing = _with_coarsening(lambda h: bound(h, True), spacing)
-    lower, _ = _with_coarsening(lambda h: bound(h, False), spacing)
+    lower, upper = 0.0, 1.0
+    for _ in range(_TRIES):
+        found, used = _with_coarsening(lambda h: bound(h, True), spacing)
+        upper = min(upper, found)
+        lower = max(lower, _with_coarsening(lambda h: bound(h, False), spacing)[0])
+        if lower >= (1.0 - _WANTED_GAP) * upper or used > spacing:
+            break
+        spacing /= 3.0
     return lower, upper
 
 

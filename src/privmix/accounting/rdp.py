@@ -15,8 +15,8 @@ from typing import TypeAlias
 import dp_accounting
 import numpy as np
 from dp_accounting.rdp import RdpAccountant
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln, logsumexp
+from numpy.typing import NDArray
+from scipy.special import gammaln
 
 from privmix import _validate
 from privmix.accounting import pld
@@ -35,9 +35,9 @@ Array: TypeAlias = NDArray[np.float64]
 
 _LARGEST_QUADRATIC_ORDER = 512  # signed and uniform cost the square of the order
 
-FRACTIONAL_ORDERS: Array = 1.0 + np.geomspace(0.01, 12.0, 40)
+FRACTIONAL_ORDERS: Array = 1.0 + np.geomspace(0.02, 12.0, 24)
 INTEGER_ORDERS: Array = np.unique(
-    np.concatenate([np.arange(2, 65), np.rint(np.geomspace(65, 2**16, 70))])
+    np.concatenate([np.arange(2, 65), np.rint(np.geomspace(65, 2**14, 48))])
 ).astype(np.float64)
 ORDERS: Array = np.union1d(FRACTIONAL_ORDERS, INTEGER_ORDERS)
 
@@ -50,8 +50,9 @@ def rdp_curve(event: SimpleEvent | ComposedEvent) -> Array:
     2019, Theorem 27 (uniform); the binomial expansion of the dominating pair (signed).
     """
     total = np.zeros_like(ORDERS)
+    rounding = 1e-15 * (1.0 + ORDERS * np.log(ORDERS)) / (ORDERS - 1.0)  # of sums of log gammas
     for part in simple_events(event):
-        total += part.count * _rdp_one(part)
+        total += part.count * (_rdp_one(part) + rounding)
     return total
 
 
@@ -66,8 +67,15 @@ def rdp_epsilon(event: SimpleEvent | ComposedEvent, delta: float) -> float:
 def rdp_delta(event: SimpleEvent | ComposedEvent, epsilon: float) -> float:
     """Upper bound on delta at ``epsilon``; the inverse of :func:`rdp_epsilon`."""
     epsilon = _validate.real("epsilon", epsilon, at_least=0.0)
-    log_delta = (ORDERS - 1.0) * (rdp_curve(event) - epsilon + np.log1p(-1.0 / ORDERS))
-    return min(math.exp(min(float((log_delta - np.log(ORDERS)).min()), 0.0)), 1.0)
+    return float(rdp_deltas(event, np.array([epsilon]))[0])
+
+
+def rdp_deltas(event: SimpleEvent | ComposedEvent, epsilons: Array) -> Array:
+    """:func:`rdp_delta` at several epsilons, an array of the same shape (num_epsilons,)."""
+    slack = rdp_curve(event) + np.log1p(-1.0 / ORDERS) - epsilons[:, None]
+    log_deltas = (ORDERS - 1.0) * slack - np.log(ORDERS)
+    deltas: Array = np.exp(np.minimum(log_deltas.min(axis=1), 0.0))
+    return deltas
 
 
 def moments_epsilon(event: SimpleEvent | ComposedEvent, delta: float) -> float:
@@ -199,10 +207,10 @@ def _silent_logger(name: str) -> Iterator[None]:
 
 
 def _log_moment_poisson(order: int, sampling_prob: float, noise_multiplier: float) -> float:
-    """Log E_Q[(P/Q)^order], Zhu and Wang 2019, Theorem 6, with the Gaussian's own moments."""
+    """log E_Q[(P/Q)^order], Zhu and Wang 2019, Theorem 6, with the Gaussian's own moments."""
     k = np.arange(order + 1.0)
     moments = k * (k - 1.0) / (2.0 * noise_multiplier**2)
-    return float(logsumexp(_log_binomial(order, k, sampling_prob) + moments))
+    return pld.log_sum_exp(_log_binomials(order, sampling_prob) + moments)
 
 
 def _rdp_eligible(event: EligibleGaussianEvent) -> Array:
@@ -222,16 +230,17 @@ def _rdp_signed(event: SignedGaussianEvent) -> Array:
     largest = _LARGEST_QUADRATIC_ORDER
     k = np.arange(largest + 1.0)
     # log E[(cosh(y/s) exp(-1/(2 s^2)))^k] = log sum_j C(k, j) 2^-k exp(((k - 2j)^2 - k)/(2 s^2))
-    exponent = _log_binomial(k[:, None], k[None, :], 0.5)
-    exponent += ((k[:, None] - 2.0 * k[None, :]) ** 2 - k[:, None]) * inverse / 2.0
-    moments = logsumexp(exponent, axis=1)
+    moments = np.array(
+        [
+            pld.log_sum_exp(
+                _log_binomials(int(n), 0.5) + ((n - 2.0 * k[: int(n) + 1]) ** 2 - n) * inverse / 2.0
+            )
+            for n in k
+        ]
+    )
     orders = ORDERS[(np.rint(ORDERS) == ORDERS) & (largest >= ORDERS)]
     forward = [
-        float(
-            logsumexp(
-                _log_binomial(a, k[: int(a) + 1], event.sampling_prob) + moments[: int(a) + 1]
-            )
-        )
+        pld.log_sum_exp(_log_binomials(int(a), event.sampling_prob) + moments[: int(a) + 1])
         for a in orders
     ]
     backward = pld.reverse_log_moments(event, orders)
@@ -258,9 +267,9 @@ def _rdp_uniform(event: UniformGaussianEvent, orders: Array) -> Array:
     curve = np.full_like(orders, np.inf)
     for i in np.flatnonzero((orders == np.rint(orders)) & (orders <= largest)):
         order = float(orders[i])
-        tail = (terms + _log_choose(order, j))[: int(order) - 2]
-        moment = np.concatenate([[0.0, second + float(_log_choose(order, 2.0))], tail])
-        curve[i] = float(logsumexp(moment)) / (order - 1.0)
+        tail = terms[: int(order) - 2] + _log_choose(int(order))[3:]
+        moment = np.concatenate([[0.0, second + math.log(order * (order - 1.0) / 2.0)], tail])
+        curve[i] = pld.log_sum_exp(moment) / (order - 1.0)
     return curve
 
 
@@ -278,23 +287,26 @@ def _log_central_moments(noise_multiplier: float, largest: int) -> Array:
     log_density = -(outcome**2) / 2.0 + math.log((outcome[1] - outcome[0]) / math.sqrt(2 * math.pi))
     moments = [0.0]
     for i in range(1, largest // 2 + 1):
-        moments.append(float(logsumexp(2 * i * log_gap + log_density)))
+        moments.append(pld.log_sum_exp(2 * i * log_gap + log_density))
     return np.asarray(moments)
 
 
-def _log_choose(n: ArrayLike, k: ArrayLike) -> Array:
-    n, k = np.asarray(n, np.float64), np.asarray(k, np.float64)
-    result: Array = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(np.maximum(n - k, 0.0) + 1.0)
+def _log_binomials(n: int, prob: float) -> Array:
+    """Logs of the n + 1 binomial probabilities."""
+    k = np.arange(n + 1.0)
+    if prob == 1.0:
+        return np.where(k == n, 0.0, -np.inf)
+    result: Array = _log_choose(n) + (n - k) * math.log1p(-prob) + k * math.log(prob)
     return result
 
 
-def _log_binomial(n: Array | float, k: Array, prob: float) -> Array:
-    """Log of the binomial probabilities; -inf for k > n."""
-    misses = np.asarray(n) - k
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_miss = (
-            np.where(misses == 0.0, 0.0, misses * np.log1p(-prob))
-            if prob < 1.0
-            else (np.where(misses == 0.0, 0.0, -np.inf))
-        )
-    return np.where(misses < 0.0, -np.inf, _log_choose(n, k) + log_miss + k * math.log(prob))
+def _log_choose(n: int) -> Array:
+    """Logs of the n + 1 binomial coefficients."""
+    factorials = _log_factorials()
+    return factorials[n] - factorials[: n + 1] - factorials[n::-1]
+
+
+@lru_cache(maxsize=1)
+def _log_factorials() -> Array:
+    table: Array = gammaln(np.arange(1.0, INTEGER_ORDERS[-1] + 2.0))
+    return table

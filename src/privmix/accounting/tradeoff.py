@@ -68,7 +68,7 @@ def tradeoff_curve(
     epsilons = largest * np.linspace(0.0, 1.0, half + 1)
     deltas = pld.delta_profile(event, epsilons)
     if deltas is None:
-        deltas = np.array([rdp.rdp_delta(event, float(epsilon)) for epsilon in epsilons])
+        deltas = rdp.rdp_deltas(event, epsilons)
     # fnr >= 1 - delta - exp(epsilon) fpr, and the same with the two rates exchanged.
     with np.errstate(under="ignore"):
         shallow = [

@@ -1,0 +1,32 @@
+"""Small schemas, data and plans for the tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privmix import Schema
+from privmix.plan import ReleasePlan, config_with_noise, plan_layout
+
+
+def make_schema(num_classes: int = 3, num_features: int = 5, num_records: int = 60) -> Schema:
+    return Schema(
+        classes=list(range(num_classes)),
+        num_features=num_features,
+        num_records=num_records,
+        feature_clip_norm=1.0,
+    )
+
+
+def make_data(schema: Schema, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(schema.num_classes, size=count)
+    centres = rng.standard_normal((schema.num_classes, schema.num_features))
+    x = centres[y] + 0.5 * rng.standard_normal((count, schema.num_features))
+    return x / np.linalg.norm(x, axis=1, keepdims=True), np.array(schema.classes)[y]
+
+
+def make_plan(schema: Schema, design: str, noise_multiplier: float = 1.0, **options) -> ReleasePlan:
+    """A plan with a given noise, for tests that are not about calibration."""
+    sizes = {n: getattr(schema, n) for n in ("num_records", "num_classes", "num_features")}
+    layout = plan_layout(**sizes, design=design, **options)
+    return ReleasePlan.for_config(config_with_noise(layout, noise_multiplier, 2**0.5), 1e-5, schema)
