@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from privmix import Schema
-from privmix.plan import ReleasePlan, config_with_noise, plan_layout
+from privmix.plan import ReleasePlan, configure
 
 
 def make_schema(num_classes: int = 3, num_features: int = 5, num_records: int = 60) -> Schema:
@@ -28,5 +28,4 @@ def make_data(schema: Schema, count: int, seed: int = 0) -> tuple[np.ndarray, np
 def make_plan(schema: Schema, design: str, noise_multiplier: float = 1.0, **options) -> ReleasePlan:
     """A plan with a given noise, for tests that are not about calibration."""
     sizes = {n: getattr(schema, n) for n in ("num_records", "num_classes", "num_features")}
-    layout = plan_layout(**sizes, design=design, **options)
-    return ReleasePlan.for_config(config_with_noise(layout, noise_multiplier, 2**0.5), 1e-5, schema)
+    return ReleasePlan.for_config(configure(sizes, design, options, noise_multiplier), 1e-5, schema)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from privmix import Certificate, ReleaseConfig
+from privmix import Certificate, MixtureConfig
 from privmix.accounting import account
 
 
@@ -31,7 +31,7 @@ def test_it_states_the_mechanism_and_its_guarantee(plan, certificate):
     assert document["private"] is True
     assert document["privacy_unit"] == "record"
     assert document["neighboring_relation"] == "add_or_remove_one"
-    assert ReleaseConfig(**document["mechanism"]).event == plan.event
+    assert MixtureConfig(**document["mechanism"]).event == plan.event
     assert set(document["epsilon_by_delta"]) == {
         "0.001", "0.0001", "1e-05", "1e-06", "1e-07", "1e-08", "1e-09",
     }  # fmt: skip
@@ -39,10 +39,12 @@ def test_it_states_the_mechanism_and_its_guarantee(plan, certificate):
         assert epsilon == pytest.approx(account(plan.event, float(delta)).epsilon, rel=1e-4)
     assert document["epsilon_by_delta"]["1e-05"] == document["epsilon"]
     assert document["sampler_error"] == 0
-    assert document["feature_noise_stddev"] == pytest.approx(
-        plan.feature_noise_multiplier / plan.mix_size
+    mechanism = plan.mechanism
+    (facts,) = document["tables"]
+    assert facts["feature_noise_stddev"] == pytest.approx(
+        mechanism.feature_noise_multiplier / mechanism.mix_size
     )
-    assert document["feature_step"] == 1 / (16384 * plan.mix_size)
+    assert facts["feature_step"] == 1 / (16384 * mechanism.mix_size)
 
 
 def test_the_curve_falls_from_one_to_zero(certificate):

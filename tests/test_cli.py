@@ -247,7 +247,10 @@ PLAN = ["plan", "--num-records", 100, "--num-classes", 3, "--num-features", 5]
         ([*PLAN, "--epsilon", 1, "--delta", 1], "delta.*below 1"),
         ([*PLAN, "--epsilon", 1, "--delta", 2], "delta"),
         ([*PLAN, "--epsilon", 1, "--delta", "1e-5", "--mix-size", 101], "mix_size.*at most 100"),
-        ([*PLAN, "--epsilon", 1, "--delta", "1e-5", "--design", "x"], "poisson, stratified"),
+        (
+            [*PLAN, "--epsilon", 1, "--delta", "1e-5", "--design", "x"],
+            "poisson, signed, stratified",
+        ),
         ([*PLAN, "--epsilon", 1], "--delta"),
         ([*PLAN, "--epsilon", "one", "--delta", "1e-5"], "--epsilon.*valid number"),
         ([*PLAN, "--epsilon", 1, "--delta", "1e-5", "--out", "p.json"], "--out.*--schema"),
@@ -289,15 +292,15 @@ def test_bad_arguments(run, tmp_path, monkeypatch, arguments, words):
         ({"--epsilon": None}, "--epsilon"),
         ({"--schema": None}, "--schema"),
         ({"--mix-size": 401}, "mix_size.*at most 400"),
-        ({"--out": "no/such"}, "out .*no such folder"),
-        ({"--out": "."}, "out .*empty"),
-        ({"--out": "schema.json"}, "out .*a file"),
+        ({"--out": "no/such"}, "out=.*no such folder"),
+        ({"--out": "."}, "out=.*empty"),
+        ({"--out": "schema.json"}, "out=.*a file"),
         ({"--on-bad-record": "skip"}, "error, zero"),
         ({"--threads": 0}, "threads"),
         ({"INPUT": "empty.csv"}, "empty.csv"),
         ({"INPUT": "nan.csv"}, r"features\[1, 0\]"),
         ({"INPUT": "wide.csv"}, r"shape \(records, 5\); received shape \(2, 6\)"),
-        ({"INPUT": "label.csv"}, r"labels\[1\].*received 9"),
+        ({"INPUT": "label.csv"}, r"labels\[1\].*received '9'"),
         ({"--schema": "bounds.json"}, "feature_clip_norm.*required"),
     ],
 )
@@ -329,6 +332,41 @@ def test_bad_input_writes_nothing(run, files, monkeypatch, change, words):
     assert re.search(words, told.err), told.err
     assert told.err.splitlines()[-1].startswith("error: ")
     assert sorted(files.iterdir()) == before
+
+
+def test_csv_labels_are_matched_as_they_are_written(run, tmp_path):
+    for classes, texts in ((["007", "7"], ["007", "7"]), ([7, 8], ["7", "8"])):
+        schema = {"classes": classes, "num_features": 1, "num_records": 10, "feature_clip_norm": 1}
+        (tmp_path / "s.json").write_text(json.dumps(schema))
+        rows = "".join(f"0.5,{text}\n" for text in texts)
+        (tmp_path / "t.csv").write_text("x,label\n" + rows)
+        told = run(
+            "release",
+            tmp_path / "t.csv",
+            "--label",
+            "label",
+            "--schema",
+            tmp_path / "s.json",
+            "--epsilon",
+            1,
+            "--delta",
+            "1e-5",
+            "--out",
+            tmp_path / f"r{len(classes[0:1])}{texts[0]}",
+        )
+        assert told.code == 0, told.err
+    (tmp_path / "t.csv").write_text("x,label\n0.5,07\n")
+    told = run(
+        "release", tmp_path / "t.csv", "--label", "label", "--schema", tmp_path / "s.json",
+        "--epsilon", 1, "--delta", "1e-5", "--out", tmp_path / "never",
+    )  # fmt: skip
+    assert told.code == 2
+    assert "received '07'" in told.err
+
+
+def test_a_delta_above_one_over_n_is_noted(run):
+    assert "above 1 / num_records" in run(*PLAN, "--epsilon", 1, "--delta", 0.02).err
+    assert run(*PLAN, "--epsilon", 1, "--delta", "1e-5").err == ""
 
 
 def test_an_invalid_release_exits_with_one(run, files):
@@ -383,13 +421,13 @@ def test_unexpected_failures_are_one_line(run, files, monkeypatch):
 
 
 def test_progress_on_a_stream_is_plain_lines(capsys, monkeypatch):
-    times = iter([0.0, 1.0, 3.0, 4.0, 20.0])
+    times = iter([10.0, 13.0, 14.0, 23.0])
     monkeypatch.setattr(cli, "monotonic", lambda: next(times))
     printer = cli._LinePrinter("rows")
     for done in (1, 2, 3, 4):
         printer(done, 4)
     lines = capsys.readouterr().err.splitlines()
-    assert lines == ["2 of 4 rows, about 3 s left", "4 of 4 rows, about 0 s left"]
+    assert lines == ["2 of 4 rows, about 6 s left", "4 of 4 rows, about 0 s left"]
 
 
 def test_the_installed_command_runs():

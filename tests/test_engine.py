@@ -7,69 +7,148 @@ import pytest
 from scipy import stats
 
 from builders import make_data, make_plan, make_schema
-from privmix import InvalidInputError, Release, ReleasePlan, bound_records, engine, release
+from privmix import (
+    Certificate,
+    InvalidInputError,
+    MixtureConfig,
+    Release,
+    ReleasePlan,
+    bound_records,
+    engine,
+    release,
+)
+from privmix.designs import WEIGHT_SCALE
 from privmix.engine import Mixer
 
-OPTIONS = {
+OPTIONS: dict[str, dict] = {
     "poisson": {"mix_size": 6, "num_mixtures": 60},
     "poisson-all": {"mix_size": 60, "num_mixtures": 7},
+    "signed": {"mix_size": 20, "num_mixtures": 60},
+    "signed-all": {"mix_size": 60, "num_mixtures": 7},
     "stratified": {"sampling_prob": 0.5, "rows_per_class": 20},
     "stratified-all": {"sampling_prob": 1.0, "rows_per_class": 1},
+    "hybrid": {"mix_size": 20, "num_mixtures": 60},
+    "hierarchical": {"mix_size": 6, "num_mixtures": 61, "class_prob": 0.37},
+    "hierarchical-random": {
+        "mix_size": 6,
+        "num_mixtures": 60,
+        "class_prob": 0.4,
+        "eligibility": "random",
+    },
+    "uniform": {"mix_size": 6, "num_mixtures": 60},
+    "uniform-most": {"mix_size": 50, "num_mixtures": 20},
+    "uniform-weighted": {
+        "mix_size": 6,
+        "num_mixtures": 60,
+        "weight_alpha": 0.7,
+        "weight_clip": 0.3,
+    },
+    "transposed": {"rows_per_record": 4, "num_mixtures": 40},
+    "transposed-replace": {
+        "rows_per_record": 30,
+        "num_mixtures": 40,
+        "neighboring_relation": "replace_one",
+    },
 }
+ADD_OR_REMOVE = [name for name in OPTIONS if "uniform" not in name and "replace" not in name]
+REPLACE = [name for name in OPTIONS if name not in ADD_OR_REMOVE]
 
 
-def plan_for(name: str, noise_multiplier: float = 1.0, **sizes: int) -> ReleasePlan:
+def plan_for(name: str, noise_multiplier: float = 5.0, **sizes: int) -> ReleasePlan:
     options = dict(OPTIONS[name])
     return make_plan(make_schema(**sizes), name.split("-")[0], noise_multiplier, **options)
 
 
-def sums(plan: ReleasePlan, x, y, key) -> tuple[np.ndarray, np.ndarray]:
-    mixer = Mixer(plan, bound_records(x, y, plan.data_schema, "zero"), key)
-    parts = [mixer.sums(block) for block in plan.blocks]
+def mixers(plan: ReleasePlan, x, y, key) -> list[Mixer]:
+    records = bound_records(x, y, plan.data_schema, "zero")
+    parts = plan.mechanism.components
+    return [Mixer(part, records, key, table) for table, part in enumerate(parts)]
+
+
+def sums(mixer: Mixer) -> tuple[np.ndarray, np.ndarray]:
+    parts = [mixer.sums(block) for block in mixer.config.blocks]
     return tuple(np.concatenate(part) for part in zip(*parts, strict=True))  # type: ignore[return-value]
+
+
+def vector(length: float, seed: int) -> np.ndarray:
+    direction = np.random.default_rng(seed).standard_normal(5)
+    return length * direction / np.linalg.norm(direction)
+
+
+def most_rows(mixer: Mixer) -> int:
+    """The largest number of rows that the event lets one record move."""
+    config = mixer.config
+    return config.rows_per_record or config.rows_per_class or config.eligible_rows or 10**9
 
 
 class TestNeighbours:
     """Two inputs that differ by one record, under the same keys, move within the sensitivity."""
 
-    @pytest.mark.parametrize("name", OPTIONS)
+    @pytest.mark.parametrize("name", ADD_OR_REMOVE)
     @pytest.mark.parametrize("length", [1.0, 50.0, 1e-3, 0.0])
-    def test_one_record_moves_each_row_within_the_declared_sensitivity(
-        self, name, length, key, rng
-    ):
+    def test_one_more_record(self, name, length, key):
         plan = plan_for(name)
         x, y = make_data(plan.data_schema, 61)
-        direction = rng.standard_normal(5)
-        x[-1] = length * direction / np.linalg.norm(direction)
-        with_it, without = sums(plan, x, y, key), sums(plan, x[:-1], y[:-1], key)
-        moved = with_it[0] - without[0]
+        x[-1] = vector(length, 0)
         records = bound_records(x, y, plan.data_schema)
-        assert np.linalg.norm(moved, axis=1).max() <= records.feature_grid.sensitivity
-        labels_moved = np.linalg.norm(with_it[1] - without[1], axis=1)
-        assert labels_moved.max() <= records.label_grid.sensitivity
-        # It moves by the record or not at all, and only rows that the event counts.
         own = records.features[-1].astype(np.int64)
-        rows = np.flatnonzero(labels_moved) if name.startswith("poisson") else moved.any(axis=1)
-        assert all(np.array_equal(row, own) for row in moved[moved.any(axis=1)])
-        if name.startswith("stratified"):
-            assert np.count_nonzero(rows) <= plan.event.count
-            assert not moved[np.arange(len(moved)) // plan.rows_per_class != y[-1]].any()
+        pairs = zip(mixers(plan, x, y, key), mixers(plan, x[:-1], y[:-1], key), strict=True)
+        for with_it, without in pairs:
+            moved, labels_moved = (a - b for a, b in zip(sums(with_it), sums(without), strict=True))
+            assert np.linalg.norm(moved, axis=1).max() <= records.feature_grid.sensitivity
+            assert np.linalg.norm(labels_moved, axis=1).max() <= records.label_grid.sensitivity
+            # A row moves by the record, its negative under signs, or not at all.
+            touched = moved[moved.any(axis=1)]
+            signs = (1, -1) if with_it.config.design == "signed" else (1,)
+            assert all(any(np.array_equal(row, s * own) for s in signs) for row in touched)
+            assert len(touched) <= most_rows(with_it)
+            if with_it.config.design == "stratified":
+                other = np.arange(len(moved)) // with_it.config.rows_per_class != y[-1]
+                assert not moved[other].any()
+
+    @pytest.mark.parametrize("name", REPLACE)
+    def test_another_record_in_its_place(self, name, key):
+        plan = plan_for(name)
+        x, y = make_data(plan.data_schema, 60)
+        x[-1], y[-1] = vector(1.0, 0), 0
+        other_x, other_y = x.copy(), y.copy()
+        other_x[-1], other_y[-1] = -x[-1], 1  # as far away as can be
+        records = bound_records(x, y, plan.data_schema)
+        (one,), (two,) = mixers(plan, x, y, key), mixers(plan, other_x, other_y, key)
+        moved, labels_moved = (a - b for a, b in zip(sums(one), sums(two), strict=True))
+        unit = 1.0
+        if one.config.weight_clip is not None:
+            unit = one.config.weight_bound * WEIGHT_SCALE
+        lengths = np.linalg.norm(moved, axis=1) / (records.feature_grid.sensitivity * unit)
+        label_lengths = np.linalg.norm(labels_moved, axis=1) / (records.label_one * unit)
+        assert lengths.max() <= 2.0
+        assert label_lengths.max() <= np.sqrt(2) * (1 + 1e-12)
+        assert np.count_nonzero(lengths) <= most_rows(one)
+        if "weighted" not in name:
+            assert lengths.max() > 1.99
 
     @pytest.mark.parametrize("name", OPTIONS)
     def test_the_noise_covers_the_joint_movement(self, name):
         plan = plan_for(name, noise_multiplier=2.5)
-        records = bound_records(*make_data(plan.data_schema, 5), plan.data_schema)
-        moved = (
-            records.feature_grid.sensitivity / plan.feature_noise(records.feature_grid.sensitivity)
-        ) ** 2
-        label = plan.label_noise(records.label_grid.sensitivity)
-        if label is not None:
-            moved += (records.label_grid.sensitivity / label) ** 2
-        assert 1 / np.sqrt(moved) >= plan.event.noise_multiplier
+        for part in plan.mechanism.components:
+            feature_change, label_change = {
+                "add_or_remove_one": (1.0, 1.0),
+                "replace_one": (2.0, np.sqrt(2)),
+            }[part.neighboring_relation]
+            bound = part.weight_bound
+            moved = (16384 * bound * feature_change / part.noise_stddev(16384, "feature")) ** 2
+            if part.labels == "mixed":
+                moved += (16384 * bound * label_change / part.noise_stddev(16384, "label")) ** 2
+            rows = part.rows_per_record or 1
+            event = part.event
+            assert 1 / np.sqrt(moved * rows) >= event.noise_multiplier * (1 - 1e-15)
+            assert event.neighboring_relation == part.neighboring_relation
 
     def test_shapes_and_scale_do_not_depend_on_the_count(self, tmp_path):
         for name in OPTIONS:
             plan = plan_for(name)
+            if name.startswith("uniform"):
+                continue  # their number of records is public
             x, y = make_data(plan.data_schema, 61)
             full = release(x, y, plan, out=tmp_path / f"{name}-full")
             less = release(x[:-1], y[:-1], plan, out=tmp_path / f"{name}-less")
@@ -78,30 +157,79 @@ class TestNeighbours:
                 assert other.features.shape == full.features.shape
                 assert other.feature_noise_stddev == full.feature_noise_stddev
                 assert other.mix_size == full.mix_size
+                assert [t.num_mixtures for t in other.tables] == [
+                    t.num_mixtures for t in full.tables
+                ]
 
 
-def test_rows_are_the_sums_over_the_public_divisor(key):
-    plan = plan_for("poisson").model_copy(
-        update={"feature_noise_multiplier": 1e-9, "label_noise_multiplier": 1e-9}
-    )
-    x, y = make_data(plan.data_schema, 60)
-    records = bound_records(x, y, plan.data_schema)
-    mixer = Mixer(plan, records, key)
-    features, labels = mixer.rows(plan.blocks[0])
-    exact, label_sums = mixer.sums(plan.blocks[0])
-    # The noise rounds to zero: the row is the sum over (2^14 * mix_size) exactly.
-    assert np.array_equal(features, (exact / (16384 * 6)).astype(np.float32))
-    assert np.array_equal(labels, (label_sums / (16384 * 6)).astype(np.float32))
+@pytest.mark.parametrize("name", OPTIONS)
+def test_rows_are_the_sums_over_the_public_divisor(name, key):
+    plan = plan_for(name)
+    for mixer in mixers(plan, *make_data(plan.data_schema, 60), key):
+        quiet = {"feature_noise_multiplier": 1e-9}
+        if mixer.config.labels == "mixed":
+            quiet["label_noise_multiplier"] = 1e-9
+        mixer.config = mixer.config.model_copy(update=quiet)
+        rows = mixer.rows(mixer.config.blocks[0])
+        exact, label_sums = mixer.sums(mixer.config.blocks[0])
+        assert exact.any()
+        # The noise rounds to zero: the row is the sum over (2^14 * divisor) exactly.
+        divisor = mixer.config.divisor * (1 if "weighted" not in name else WEIGHT_SCALE)
+        assert np.array_equal(rows.features, (exact / (16384 * divisor)).astype(np.float32))
+        if mixer.config.labels == "mixed":
+            expected = (label_sums / (16384 * divisor)).astype(np.float32)
+            assert np.array_equal(rows.label_weights, expected)
 
 
 def test_sampling_everybody_sums_everybody(key):
     plan = plan_for("stratified-all")
     x, y = make_data(plan.data_schema, 60)
     records = bound_records(x, y, plan.data_schema)
-    features, _ = sums(plan, x, y, key)
+    (mixer,) = mixers(plan, x, y, key)
+    features, _ = sums(mixer)
     for k in range(3):
         own = records.features[y == k].astype(np.int64).sum(axis=0)
         assert np.array_equal(features[k], own)
+
+
+@pytest.mark.parametrize("name", ["uniform", "uniform-most"])
+def test_uniform_rows_have_exactly_their_size(name, key):
+    plan = plan_for(name)
+    (mixer,) = mixers(plan, *make_data(plan.data_schema, 60), key)
+    assert (sums(mixer)[1].sum(axis=1) == 16384 * OPTIONS[name]["mix_size"]).all()
+
+
+def test_uniform_needs_the_planned_number_of_records(tmp_path):
+    plan = plan_for("uniform")
+    with pytest.raises(InvalidInputError, match="exactly num_records = 60; received 59"):
+        release(*make_data(plan.data_schema, 59), plan, out=tmp_path / "r")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_transposed_records_enter_exactly_their_rows(key):
+    plan = plan_for("transposed")
+    (mixer,) = mixers(plan, *make_data(plan.data_schema, 60), key)
+    assert sums(mixer)[1].sum() == 60 * 4 * 16384
+
+
+def test_signs_cancel_the_mean(key):
+    """Sums of signed labels are odd: positive and negative alike (false alarm 1e-7)."""
+    plan = plan_for("signed", num_records=1000)
+    x, y = make_data(plan.data_schema, 1000)
+    (mixer,) = mixers(plan, x, y, key)
+    _, labels = sums(mixer)
+    scores = labels.sum(axis=1) / 16384 / np.sqrt(20)
+    assert abs(scores.mean()) * np.sqrt(scores.size) < 5.4
+    assert 0.5 < np.square(scores).mean() < 2.0
+
+
+def test_closed_classes_stay_out(key):
+    """hierarchical: a row holds records of its eligible classes only, each class in R rows."""
+    plan = plan_for("hierarchical")
+    (mixer,) = mixers(plan, *make_data(plan.data_schema, 60), key)
+    _, labels = sums(mixer)
+    assert mixer._eligible.sum(axis=0).tolist() == [mixer.config.eligible_rows] * 3
+    assert not labels[~mixer._eligible].any()
 
 
 def noise_fits(rows: np.ndarray, stddev: float) -> bool:
@@ -114,23 +242,18 @@ def noise_fits(rows: np.ndarray, stddev: float) -> bool:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_noise_has_the_stated_scale(name, key):
     """Empty records leave pure noise: every row, labels too, has the certificate's stddev."""
-    plan = make_plan(
-        make_schema(num_features=300),
-        name.split("-")[0],
-        3.0,
-        **(OPTIONS[name] | ({"rows_per_class": 20} if name == "stratified-all" else {})),
-    )
-    records = bound_records(np.full((60, 300), np.nan), np.zeros(60), plan.data_schema, "zero")
-    mixer = Mixer(plan, records, key)
-    blocks = [mixer.rows(block) for block in plan.blocks]
-    features = np.concatenate([block[0] for block in blocks])
-    stddev = plan.feature_noise_multiplier / plan.mix_size
+    plan = plan_for(name, 3.0, num_features=1000)
+    mixer = mixers(plan, np.full((60, 1000), np.nan), np.zeros(60), key)[-1]
+    blocks = [mixer.rows(block) for block in mixer.config.blocks]
+    features = np.concatenate([block.features for block in blocks])
+    facts = Certificate.for_plan(plan, private=False, files={}).tables[-1]
+    stddev = facts.feature_noise_stddev
     assert noise_fits(features, stddev)
     assert not noise_fits(features, stddev * 1.5)
     assert not noise_fits(features, stddev / 1.5)
-    if plan.label_noise_multiplier is not None:
-        labels = np.concatenate([block[1] for block in blocks])
-        assert noise_fits(labels, plan.label_noise_multiplier / plan.mix_size)
+    if facts.label_noise_stddev is not None:
+        labels = np.concatenate([block.label_weights for block in blocks])
+        assert noise_fits(labels, facts.label_noise_stddev)
 
 
 def test_an_empty_row_is_pure_noise_and_is_published(tmp_path):
@@ -153,7 +276,7 @@ def test_two_runs_differ_in_every_row(tmp_path):
 
 def test_rows_do_not_depend_on_the_number_of_threads(tmp_path):
     plan = make_plan(make_schema(num_features=3000), "poisson", mix_size=6, num_mixtures=900)
-    assert len(plan.blocks) > 2
+    assert len(plan.mechanism.blocks) > 2
     x, y = make_data(plan.data_schema, 60)
     one = release(x, y, plan, out=tmp_path / "one", test_seed=1, threads=1)
     three = release(x, y, plan, out=tmp_path / "three", test_seed=1, threads=3)
@@ -175,10 +298,9 @@ def test_keys_depend_on_plan_and_input(tmp_path):
 
 def test_many_shards_sample_like_one(key, monkeypatch):
     plan = make_plan(make_schema(num_records=1000), "poisson", mix_size=500, num_mixtures=50)
-    monkeypatch.setattr(type(plan), "shard_records", property(lambda self: 128))
-    x, y = make_data(plan.data_schema, 1000)
-    _, labels = sums(plan, x, y, key)
-    counts = labels.sum(axis=1) / 16384
+    monkeypatch.setattr(MixtureConfig, "shard_records", property(lambda self: 128))
+    (mixer,) = mixers(plan, *make_data(plan.data_schema, 1000), key)
+    counts = sums(mixer)[1].sum(axis=1) / 16384
     low, high = stats.chi2.interval(1 - 1e-7, 50)
     assert low < np.square((counts - 500) / np.sqrt(250)).sum() < high
 
@@ -201,7 +323,7 @@ class TestNothingIsLost:
         (tmp_path / "full" / "x").touch()
         (tmp_path / "file").touch()
         for name in ("full", "file", "no/such"):
-            with pytest.raises(InvalidInputError, match="out .*allowed"):
+            with pytest.raises(InvalidInputError, match="out=.*allowed"):
                 release(*data, plan, out=tmp_path / name)
         (tmp_path / "empty").mkdir()
         assert release(*data, plan, out=tmp_path / "empty").num_mixtures == 60

@@ -63,7 +63,7 @@ def test_sampling_everybody_is_the_plain_gaussian():
         rows_per_class=1,
     )
     # mu = 1 / noise multiplier for one plain Gaussian; 0.268051-GDP is (1, 1e-5).
-    assert plan.noise_multiplier == pytest.approx(1 / 0.268051, rel=0.01)
+    assert plan.mechanism.noise_multiplier == pytest.approx(1 / 0.268051, rel=0.01)
 
 
 def test_a_class_without_records_keeps_its_place(tmp_path):
@@ -128,6 +128,10 @@ def test_the_cost_of_a_wide_release_is_known_before_it_runs():
 def test_only_one_relation_is_claimed():
     """Sensitivity and relation travel together: these designs know add_or_remove_one only."""
     plan = make_plan(make_schema(), "poisson", 5.0, mix_size=6, num_mixtures=10)
-    assert plan.neighboring_relation == plan.event.neighboring_relation == "add_or_remove_one"
+    assert (
+        plan.mechanism.neighboring_relation
+        == plan.event.neighboring_relation
+        == "add_or_remove_one"
+    )
     with pytest.raises(InvalidInputError, match="neighboring_relation"):
         privmix.ReleasePlan.from_json(plan.to_json().replace("add_or_remove_one", "replace_one"))

@@ -19,6 +19,7 @@ ORDER = [
     "designs",
     "mixing",
     "noise",
+    "mechanism",
     "plan",
     "certificate",
     "store",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import mpmath
@@ -50,6 +51,28 @@ def test_exact_decisions_agree_with_fast_ones(key, stddev):
     fast = draw(key, stddev, 3000)
     for doubt in (1e-6, 1e-3, 0.05):  # sends ever more of the draws the exact way
         assert np.array_equal(draw(key, stddev, 3000, doubt=doubt), fast)
+
+
+@pytest.mark.parametrize("stddev", [2.0**31 * 0.9, 2.0**42 * 0.9])
+def test_a_position_that_straddles_two_integers_is_open(stddev):
+    """The interval of a 64-bit position may hold a half-integer: the fast path must not decide."""
+    stairs = noise._staircase()
+    strip = 20
+    slot = int(np.flatnonzero(stairs.slot_strip == strip)[0])
+    exact = Fraction(stddev)
+    for target in range(50):
+        # The position just below the one at which stddev * x crosses a half-integer.
+        whole = math.floor(exact * Fraction(strip, 32)) + 1 + target
+        crossing = (Fraction(2 * whole + 1, 2) / exact * 32 - strip) * 2**64
+        position = math.floor(crossing)
+        if crossing == position:
+            continue
+        words = np.array([slot << 49, position], dtype=np.uint64)
+        out = np.zeros(1, dtype=np.int64)
+        filled, _, undecided = noise._draw(
+            words, stddev, stairs.slot_strip, stairs.surely, stairs.scale, 1e-12, out, 0, 0
+        )
+        assert (filled, undecided) == (0, True)
 
 
 def test_stairs_lie_above_the_density():

@@ -9,41 +9,92 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import make_data, make_schema
-from privmix import (
-    InvalidInputError,
-    ReleaseConfig,
-    ReleasePlan,
-    bound_records,
-    engine,
-    plan_release,
-)
-from privmix.accounting import account
-from privmix.plan import (
-    config_with_noise,
-    joint_noise_multiplier,
-    plan_layout,
-    split_noise_multiplier,
-)
+from privmix import InvalidInputError, ReleasePlan, bound_records, engine, plan_release
+from privmix.accounting import account, event_gdp_mu
+from privmix.mechanism import DESIGNS, joint_noise_multiplier, split_noise_multiplier
+from privmix.plan import configure
 from privmix.rng import MasterKey
 
 
-@given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e3))
-def test_splitting_and_joining_are_inverse(joint, balance):
-    feature, label = split_noise_multiplier(joint, balance)
-    assert math.isclose(label, balance * feature)
-    assert math.isclose(joint_noise_multiplier(feature, label), joint, rel_tol=1e-12)
+def gdp_mu(event) -> float:
+    return event_gdp_mu(event)[0]
+
+
+@given(
+    st.floats(1e-3, 1e6),
+    st.one_of(st.none(), st.floats(1e-3, 1e3)),
+    st.sampled_from(["add_or_remove_one", "replace_one"]),
+)
+def test_splitting_and_joining_are_inverse(joint, balance, relation):
+    feature, label = split_noise_multiplier(joint, balance, relation)
+    assert (label is None) == (balance is None)
+    if label is not None:
+        assert math.isclose(label, balance * feature)
+    assert math.isclose(joint_noise_multiplier(feature, label, relation), joint, rel_tol=1e-12)
+
+
+def test_replacing_needs_twice_the_feature_noise_and_root_two_the_label_noise():
+    assert joint_noise_multiplier(2.0, None, "replace_one") == joint_noise_multiplier(1.0, None)
+    big = 1e9  # no part of the other
+    assert joint_noise_multiplier(big, math.sqrt(2), "replace_one") == pytest.approx(1.0)
+    assert joint_noise_multiplier(big, 1.0) == pytest.approx(1.0)
+
+
+def sizes(num_records: int, num_classes: int, num_features: int = 5) -> dict[str, int]:
+    return {
+        "num_records": num_records,
+        "num_classes": num_classes,
+        "num_features": num_features,
+    }
 
 
 def test_defaults():
-    many = plan_layout(num_records=10003, num_classes=77, num_features=384)
-    assert (many["design"], many["sampling_prob"], many["num_mixtures"]) == (
-        "stratified",
-        0.5,
-        7700,
+    many = configure(sizes(10003, 77, 384), None, {}, 1.0)
+    assert (many.design, many.sampling_prob, many.num_mixtures) == ("stratified", 0.5, 7700)
+    few = configure(sizes(60000, 10), None, {}, 1.0)
+    assert (few.design, few.mix_size, few.num_mixtures) == ("poisson", 64, 60000)
+    assert configure(sizes(20, 10), None, {}, 1.0).mix_size == 10
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_every_design_is_planned_and_read_back(design):
+    options = {
+        "stratified": {"rows_per_class": 5},
+        "hierarchical": {"class_prob": 0.4, "num_mixtures": 50, "mix_size": 5},
+        "transposed": {"rows_per_record": 3, "num_mixtures": 50},
+    }.get(design, {"mix_size": 5, "num_mixtures": 50})
+    plan = plan_release(
+        make_schema(), target_epsilon=2.0, target_delta=1e-5, design=design, **options
     )
-    few = plan_layout(num_records=60000, num_classes=10, num_features=5)
-    assert (few["design"], few["mix_size"], few["num_mixtures"]) == ("poisson", 64, 60000)
-    assert plan_layout(num_records=20, num_classes=10, num_features=5)["mix_size"] == 20
+    assert 0.99 * 2 <= plan.epsilon <= 2
+    assert plan.to_dict()["design"] == plan.design == design
+    again = ReleasePlan.from_json(plan.to_json())
+    assert again == plan
+    assert again.digest() == plan.digest()
+
+
+def test_a_hybrid_plan_divides_its_budget():
+    options = {"mix_size": 5, "num_mixtures": 500, "feature_budget": 0.25}
+    config = configure(sizes(1000, 10), "hybrid", options, 2.0)
+    sums, rows = (gdp_mu(part.event) for part in config.components)
+    assert sums**2 == pytest.approx(0.75 / 4)
+    assert rows**2 == pytest.approx(0.25 / 4)
+    told = json.loads(ReleasePlan.for_config(config, 1e-5).to_json())
+    assert [part["design"] for part in told["components"]] == ["stratified", "signed"]
+    assert told["num_mixtures"] == 510
+    with pytest.raises(InvalidInputError, match="num_mixtures"):
+        ReleasePlan.from_json(json.dumps(told | {"num_mixtures": 511}))
+
+
+@pytest.mark.parametrize(
+    ("num_mixtures", "class_prob"), [(50000, 0.03), (7, 0.4), (100, 1 / 3), (3, 0.9)]
+)
+def test_balanced_eligibility_keeps_the_mix_size(num_mixtures, class_prob):
+    options = {"num_mixtures": num_mixtures, "class_prob": class_prob, "mix_size": 20}
+    config = configure(sizes(1000, 7), "hierarchical", options, 1.0)
+    assert config.event.count == config.eligible_rows == max(1, round(num_mixtures * class_prob))
+    expected = config.inclusion_prob * config.eligible_rows / num_mixtures * 1000
+    assert expected == pytest.approx(20)
 
 
 @pytest.mark.parametrize("number", range(20))
@@ -77,7 +128,7 @@ def test_calibrated_plans_land_at_or_just_below_the_target(number):
         ({"mix_size": 61.0}, "mix_size.*at most 60"),
         ({"mix_size": 0.0}, "mix_size"),
         ({"num_mixtures": 0}, "num_mixtures"),
-        ({"design": "magic"}, "poisson, stratified"),
+        ({"design": "magic"}, "poisson, signed, stratified, hybrid"),
         ({"design": "stratified", "mix_size": 5.0}, "mix_size"),
         ({"rows_per_class": 5}, "rows_per_class"),
         ({"design": "stratified", "sampling_prob": 1.5}, "sampling_prob"),
@@ -138,65 +189,116 @@ def test_a_stratified_row_count_must_be_a_multiple_of_the_classes(stratified_pla
         ReleasePlan.from_json(json.dumps(stratified_plan.to_dict() | {"num_mixtures": 31}))
 
 
-configs = st.builds(
-    lambda design, noise, balance, size, rows, prob: config_with_noise(
-        plan_layout(
-            num_records=40,
-            num_classes=3,
-            num_features=4,
-            design=design,
-            **(
-                {"mix_size": size, "num_mixtures": rows}
-                if design == "poisson"
-                else {"sampling_prob": prob, "rows_per_class": rows}
-            ),
-        ),
-        noise,
-        balance,
-    ),
-    st.sampled_from(["poisson", "stratified"]),
-    st.floats(0.05, 1e4),
-    st.floats(0.1, 10),
-    st.floats(0.5, 40),
-    st.integers(1, 40),
-    st.floats(0.01, 1),
-)
+@st.composite
+def configs(draw):
+    design = draw(st.sampled_from(DESIGNS))
+    rows = draw(st.integers(1, 40))
+    options = {
+        "stratified": {
+            "sampling_prob": draw(st.floats(0.01, 1)),
+            "rows_per_class": rows,
+        },
+        "hierarchical": {
+            "mix_size": draw(st.floats(0.5, 8)),
+            "num_mixtures": rows,
+            "class_prob": draw(st.floats(0.2, 1)),
+            "eligibility": draw(st.sampled_from(["balanced", "random"])),
+        },
+        "uniform": {"mix_size": draw(st.integers(1, 40)), "num_mixtures": rows}
+        | draw(st.sampled_from([{}, {"weight_alpha": 0.5, "weight_clip": 0.2}])),
+        "transposed": {
+            "rows_per_record": draw(st.integers(1, rows)),
+            "num_mixtures": rows,
+            "neighboring_relation": draw(st.sampled_from(["add_or_remove_one", "replace_one"])),
+        },
+    }.get(design, {"mix_size": draw(st.floats(0.5, 40)), "num_mixtures": rows})
+    if design not in ("stratified", "hybrid"):
+        options["label_balance"] = draw(st.floats(0.1, 10))
+    return configure(sizes(40, 3, 4), design, options, draw(st.floats(0.05, 100)))
 
 
-@settings(max_examples=60, deadline=None)
-@given(configs)
-def test_sampler_noise_and_event_agree(config: ReleaseConfig):
-    """What the engine asks of the sampler and of the noise is what the event accounts for."""
+@settings(max_examples=120, deadline=None)
+@given(configs())
+def test_sampler_noise_and_event_agree(config):
+    """What the engine asks of the samplers and of the noise is what the event accounts for."""
     schema = make_schema(num_classes=3, num_features=4, num_records=40)
     records = bound_records(*make_data(schema, 40), schema)
-    seen: dict[str, list] = {"inclusion": [], "noise": []}
+    events = config.event.events if config.design == "hybrid" else [config.event]
+    for part, event in zip(config.components, events, strict=True):
+        assert part.event == event
+        check_component(part, event, records)
 
-    def sampler(stream, extra, prob, num_rows, num_records):
-        seen["inclusion"].append((prob, num_rows))
-        return np.zeros(num_rows + 1, dtype=np.int64), np.empty(0, dtype=np.int32)
+
+def check_component(part, event, records) -> None:
+    seen: dict[str, list] = {"bernoulli": [], "uniform": [], "transposed": [], "noise": []}
+
+    def nobody(num_rows):
+        return engine.Inclusions(np.zeros(num_rows + 1, dtype=np.int64), np.empty(0, np.int32))
+
+    def bernoulli(stream, extra, prob, num_rows, num_records, *, signed):
+        seen["bernoulli"].append((prob, num_rows, signed))
+        return nobody(num_rows)
+
+    def uniform(stream, size, num_rows, num_records):
+        seen["uniform"].append((size, num_rows, num_records))
+        return nobody(num_rows)
+
+    def weights(stream, alpha, clip, num_rows, size):
+        assert (alpha, clip, size) == (part.weight_alpha, part.weight_clip, part.mix_size)
+        return np.empty(0, dtype=np.int32)
+
+    def transposed(stream, rows, num_mixtures, num_records):
+        seen["transposed"].append((rows, num_mixtures))
+        return nobody(num_mixtures)
 
     def noise(stream, extra, stddev, size):
         seen["noise"].append((stddev, size))
         return np.zeros(size, dtype=np.int64)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "bernoulli_inclusions", sampler)
+        patch.setattr(engine, "bernoulli_inclusions", bernoulli)
+        patch.setattr(engine, "uniform_inclusions", uniform)
+        patch.setattr(engine, "dirichlet_weights", weights)
+        patch.setattr(engine, "transposed_inclusions", transposed)
         patch.setattr(engine, "rounded_gaussian", noise)
-        mixer = engine.Mixer(config, records, MasterKey.for_test(0, b""))  # type: ignore[arg-type]
-        own_rows = 0
-        for block in config.blocks:
+        mixer = engine.Mixer(part, records, MasterKey.for_test(0, b""))
+        for block in part.blocks:
             mixer.rows(block)
-            if block.class_index in (None, int(records.labels[0])):
-                own_rows += block.num_rows
-    event = config.event
-    assert {prob for prob, _ in seen["inclusion"]} == {event.sampling_prob}
-    assert own_rows == event.count  # the rows that record 0 may enter
-    assert sum(n for _, n in seen["noise"]) == config.num_mixtures * config.row_width
-    sensitivities = [records.feature_grid.sensitivity, records.label_grid.sensitivity]
-    per_block = 1 if config.label_noise_multiplier is None else 2
-    for first in range(0, len(seen["noise"]), per_block):
-        stddevs = [stddev for stddev, _ in seen["noise"][first : first + per_block]]
-        moved = sum((c / s) ** 2 for c, s in zip(sensitivities, stddevs, strict=False))
-        # The noise drawn is never below the noise accounted for, and hardly above.
-        assert event.noise_multiplier <= 1 / math.sqrt(moved) * (1 + 1e-15)
-        assert event.noise_multiplier >= 1 / math.sqrt(moved) * (1 - 1e-11)
+    steps_noise = event.noise_multiplier
+    if part.design == "transposed":
+        assert seen["transposed"] == [(part.rows_per_record, part.num_mixtures)]
+        assert event.count == 1
+        steps_noise *= math.sqrt(part.rows_per_record)
+    elif part.design == "uniform":
+        assert {size for size, _, _ in seen["uniform"]} == {event.mix_size}
+        assert {count for _, _, count in seen["uniform"]} == {event.num_records}
+        assert sum(rows for _, rows, _ in seen["uniform"]) == event.count
+    else:
+        assert {prob for prob, _, _ in seen["bernoulli"]} <= {event.sampling_prob}
+        assert {signed for _, _, signed in seen["bernoulli"]} <= {part.design == "signed"}
+        if part.eligibility == "random":
+            assert (event.eligible_prob, event.count) == (part.class_prob, part.num_mixtures)
+        else:
+            assert event.count == open_rows(mixer, int(records.labels[0]))
+    assert sum(n for _, n in seen["noise"]) == part.num_mixtures * part.row_width
+    check_noise(part, steps_noise, [stddev for stddev, _ in seen["noise"]])
+
+
+def open_rows(mixer, own_class: int) -> int:
+    """Rows that a record of a class may enter."""
+    if mixer._eligible is not None:
+        return int(mixer._eligible[:, own_class].sum())
+    blocks = mixer.config.blocks
+    return sum(b.num_rows for b in blocks if b.class_index in (None, own_class))
+
+
+def check_noise(part, accounted: float, stddevs: list[float]) -> None:
+    """The noise drawn is never below the noise accounted for, and hardly above."""
+    change = {"add_or_remove_one": (1.0, 1.0), "replace_one": (2.0, math.sqrt(2))}
+    unit = part.weight_bound * (1 if part.weight_clip is None else engine.WEIGHT_SCALE)
+    moves = [16384 * unit * factor for factor in change[part.neighboring_relation]]
+    per_block = 2 if part.labels == "mixed" else 1
+    for first in range(0, len(stddevs), per_block):
+        block = stddevs[first : first + per_block]
+        drawn = 1 / math.sqrt(sum((m / s) ** 2 for m, s in zip(moves, block, strict=False)))
+        assert drawn * (1 - 1e-11) <= accounted <= drawn * (1 + 1e-14)

@@ -156,6 +156,21 @@ def test_a_record_does_not_change_what_is_made_of_another(rng):
         assert np.array_equal(whole.features[i], alone.features[0])
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_memory_layout_and_company_change_no_record(rng, order):
+    """Vectors whose norm is the bound: the last bit of a sum decides how they are quantised."""
+    schema = Schema(classes=[0, 1], num_features=50, num_records=10, feature_clip_norm=1.0)
+    for _ in range(20):
+        grid = rng.integers(-3000, 3000, size=(4098, 50)) / 16384
+        grid /= np.linalg.norm(grid, axis=1, keepdims=True)
+        x = np.asarray(grid, order=order)
+        labels = np.zeros(4098, dtype=int)
+        more = bound_records(x, labels, schema).features
+        fewer = bound_records(x[:-1], labels[:-1], schema).features
+        assert np.array_equal(more[:-1], fewer)
+        assert np.array_equal(more[-1], bound_records(x[-1:], [0], schema).features[0])
+
+
 def test_private_objects_do_not_show_themselves():
     records = bound_records(np.full((3, 2), 0.5), [0, 1, 2], make_schema(num_features=2))
     assert repr(records) == "BoundedRecords(<private>)"

@@ -95,11 +95,11 @@ def test_a_link_in_place_of_a_file(folder, tmp_path):
         ({"mechanism__num_mixtures": 60}, "num_mixtures|event|rows"),
         ({"event__noise_multiplier": 9.0}, "event.noise_multiplier"),
         ({"event__count": 1}, "event.count"),
-        ({"feature_noise_stddev": 0.1}, "feature_noise_stddev"),
+        ({"tables": []}, "tables"),
         ({"sampler_error": 1}, "not a certificate"),
-        ({"neighboring_relation": "replace_one"}, "not a certificate"),
+        ({"neighboring_relation": "replace_one"}, "neighboring_relation"),
         ({"schema__num_features": 6}, "num_features"),
-        ({"schema__feature_clip_norm": 0.5}, "feature_noise_stddev|feature_step"),
+        ({"schema__feature_clip_norm": 0.5}, "tables"),
         ({"epsilon_by_delta": {}}, "epsilon_by_delta"),
         ({"tradeoff_curve__false_negative_rate": []}, "tradeoff_curve"),
         ({"mechanism__sampling_prob": 0.01}, "mix_size|sampling_prob"),
@@ -214,7 +214,7 @@ def test_reordered_labels_are_flagged(tmp_path, stratified_plan, monkeypatch):
     monkeypatch.setattr(
         engine.Mixer,
         "rows",
-        lambda self, block: (honest(self, block)[0], np.full(10, 2 - block.class_index)),
+        lambda self, block: honest(self, block)._replace(labels=np.full(10, 2 - block.class_index)),
     )
     data = make_data(stratified_plan.data_schema, 60)
     release(*data, stratified_plan, out=tmp_path / "r")

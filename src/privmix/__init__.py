@@ -13,7 +13,8 @@ from privmix._validate import InvalidInputError
 from privmix.certificate import Certificate
 from privmix.engine import release
 from privmix.learners import KLSoftmaxClassifier, NoiseAwareClassifier, load_model, save_model
-from privmix.plan import ReleaseConfig, ReleasePlan, plan_release
+from privmix.mechanism import HybridConfig, MixtureConfig
+from privmix.plan import ReleasePlan, plan_release
 from privmix.records import BoundedRecords, bound_records
 from privmix.schema import Schema
 from privmix.store import Release
@@ -22,11 +23,12 @@ from privmix.verification import Verification, verify
 __all__ = [
     "BoundedRecords",
     "Certificate",
+    "HybridConfig",
     "InvalidInputError",
     "KLSoftmaxClassifier",
+    "MixtureConfig",
     "NoiseAwareClassifier",
     "Release",
-    "ReleaseConfig",
     "ReleasePlan",
     "Schema",
     "Verification",

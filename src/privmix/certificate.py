@@ -10,13 +10,16 @@ import hashlib
 import math
 import platform
 from importlib.metadata import version
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
-from privmix._validate import FrozenModel, InvalidInputError
+from privmix import _validate
+from privmix._validate import FrozenModel
 from privmix.accounting import Event, Reading, account, epsilon_at, tradeoff_curve
-from privmix.plan import ReleaseConfig, ReleasePlan
+from privmix.designs import WEIGHT_SCALE
+from privmix.mechanism import MixtureConfig, Relation, ReleaseConfig
+from privmix.plan import ReleasePlan
 from privmix.records import FixedPoint
 from privmix.schema import Schema
 
@@ -37,6 +40,37 @@ class TradeoffCurve(FrozenModel):
     false_negative_rate: tuple[float, ...]
 
 
+class TableFacts(FrozenModel):
+    """What a published number of one table carries.
+
+    Attributes:
+        feature_noise_stddev: Noise stddev of a feature value.
+        label_noise_stddev: Noise stddev of a label weight; None without label weights.
+        feature_step: Distance between neighbouring feature values.
+        label_step: Distance between neighbouring label weights, or None.
+
+    """
+
+    feature_noise_stddev: float
+    label_noise_stddev: float | None
+    feature_step: float
+    label_step: float | None
+
+    @classmethod
+    def for_config(cls, config: MixtureConfig, schema: Schema) -> TableFacts:
+        """Derive the facts of one table."""
+        mixed = config.labels == "mixed"
+        unit = config.divisor * (1 if config.weight_clip is None else WEIGHT_SCALE)
+        features, labels = FixedPoint(schema.feature_clip_norm), FixedPoint(schema.label_clip_norm)
+        label_stddev = config.published_stddev(schema.label_clip_norm, "label") if mixed else None
+        return cls(
+            feature_noise_stddev=config.published_stddev(schema.feature_clip_norm, "feature"),
+            label_noise_stddev=label_stddev,
+            feature_step=1 / (features.scale * unit),
+            label_step=1 / (labels.scale * unit) if mixed else None,
+        )
+
+
 class Certificate(FrozenModel):
     """What a release did and what it guarantees; public, JSON in and out.
 
@@ -49,10 +83,7 @@ class Certificate(FrozenModel):
         epsilon_by_delta: Certified epsilons at other deltas.
         sampler_error: Total-variation distance between the release and the ideal mechanism, given
             uniform random words: both samplers are exact.
-        feature_noise_stddev: Noise stddev of a published feature value.
-        label_noise_stddev: Noise stddev of a published label weight; None for public labels.
-        feature_step: Distance between neighbouring published feature values.
-        label_step: Distance between neighbouring published label weights, or None.
+        tables: Noise of the published numbers, one entry for each table of rows.
         preprocessing: Events of charged preprocessing steps; none yet.
         extractor: Identity of the public feature extractor, or None for features as given.
         files: SHA-256 of every file of the release but this one.
@@ -64,7 +95,7 @@ class Certificate(FrozenModel):
     format_version: Literal[1] = FORMAT_VERSION
     private: bool
     privacy_unit: Literal["record"] = "record"
-    neighboring_relation: Literal["add_or_remove_one"]
+    neighboring_relation: Relation
     epsilon: float
     delta: float
     data_schema: Schema = Field(alias="schema")
@@ -74,24 +105,26 @@ class Certificate(FrozenModel):
     epsilon_by_delta: dict[str, float]
     tradeoff_curve: TradeoffCurve
     sampler_error: Literal[0] = 0
-    feature_noise_stddev: float
-    label_noise_stddev: float | None
-    feature_step: float
-    label_step: float | None
+    tables: tuple[TableFacts, ...]
     preprocessing: tuple[()] = ()
     extractor: None = None
     library_versions: dict[str, str]
     files: dict[str, str]
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        due = len(self.mechanism.components)
+        if len(self.tables) != due:
+            _validate.fail("tables", f"{due}, one for each component", len(self.tables))
+        return self
+
     @classmethod
     def for_plan(cls, plan: ReleasePlan, *, private: bool, files: dict[str, str]) -> Certificate:
         """Certify a plan with a schema, accounting anew."""
         if (schema := plan.data_schema) is None:
-            raise InvalidInputError("plan.schema", "a schema", "none")
-        config = ReleaseConfig(**plan.model_dump(include=set(ReleaseConfig.model_fields)))
+            _validate.fail("plan.schema", "a schema", "none")
+        config = plan.mechanism
         accounting = account(config.event, plan.delta)
-        features, labels = FixedPoint(schema.feature_clip_norm), FixedPoint(schema.label_clip_norm)
-        public_labels = config.label_noise_multiplier is None
         return cls(
             private=private,
             neighboring_relation=config.neighboring_relation,
@@ -104,14 +137,7 @@ class Certificate(FrozenModel):
             epsilon_by_delta=_epsilon_by_delta(config.event)
             | {_name(plan.delta): accounting.epsilon},
             tradeoff_curve=_tradeoff_curve(config.event),
-            feature_noise_stddev=config.feature_noise_multiplier
-            * schema.feature_clip_norm
-            / config.mix_size,
-            label_noise_stddev=None
-            if config.label_noise_multiplier is None
-            else config.label_noise_multiplier * schema.label_clip_norm / config.mix_size,
-            feature_step=1 / (features.scale * config.mix_size),
-            label_step=None if public_labels else 1 / (labels.scale * config.mix_size),
+            tables=tuple(TableFacts.for_config(part, schema) for part in config.components),
             library_versions={name: version(name) for name in _LIBRARIES}
             | {"python": platform.python_version()},
             files=files,
@@ -128,7 +154,7 @@ class Certificate(FrozenModel):
     def recheck(self) -> list[str]:
         """Recompute everything that follows from the parameters; return what does not hold."""
         plan = ReleasePlan(
-            **self.mechanism.model_dump(),
+            mechanism=self.mechanism,
             epsilon=self.epsilon,
             delta=self.delta,
             accountants=self.accountants,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 from rich.console import Console
@@ -18,13 +18,14 @@ from rich.table import Table
 
 from privmix import _validate
 from privmix._validate import InvalidInputError
-from privmix.accounting import Reading, account
+from privmix.mechanism import DESIGNS
 from privmix.plan import (
+    DesignOptions,
     ReleasePlan,
     calibrate_config,
-    config_with_noise,
+    configure,
+    cost,
     default_threads,
-    plan_layout,
 )
 from privmix.schema import Schema
 
@@ -40,25 +41,39 @@ _out = Console(soft_wrap=True, highlight=False)
 _err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-Design = Annotated[
-    str | None, typer.Option(help="poisson or stratified; stratified for 50 classes and more.")
-]
-MixSize = Annotated[float | None, typer.Option(help="poisson: planned records in a row [64].")]
-NumMixtures = Annotated[
-    int | None, typer.Option(help="poisson: number of rows [the number of records].")
-]
+Design = Annotated[str | None, typer.Option(help=f"One of {', '.join(DESIGNS)}.")]
+MixSize = Annotated[float | None, typer.Option(help="Planned records in a row [64].")]
+NumMixtures = Annotated[int | None, typer.Option(help="Rows [the number of records].")]
 SamplingProb = Annotated[
     float | None, typer.Option(help="stratified: share of a class that enters a row [0.5].")
 ]
 RowsPerClass = Annotated[int | None, typer.Option(help="stratified: rows of each class [100].")]
+RowsPerRecord = Annotated[
+    int | None, typer.Option(help="transposed: rows that each record enters [64].")
+]
+ClassProb = Annotated[
+    float | None, typer.Option(help="hierarchical: share of the rows a class is open to.")
+]
+ClassesPerRow = Annotated[
+    float | None, typer.Option(help="hierarchical: instead, classes a row is open to, on average.")
+]
+Eligibility = Annotated[
+    str | None, typer.Option(help="hierarchical: balanced or random [balanced].")
+]
+FeatureBudget = Annotated[
+    float | None, typer.Option(help="hybrid: share of the budget for signed rows [0.25].")
+]
+Weights = Annotated[str | None, typer.Option(help="uniform: dirichlet, for random weights.")]
+Alpha = Annotated[float | None, typer.Option(help="Dirichlet concentration.")]
+WeightClip = Annotated[float | None, typer.Option(help="Upper bound on a random weight.")]
+Relation = Annotated[str | None, typer.Option(help="transposed: add_or_remove_one or replace_one.")]
 LabelBalance = Annotated[
-    float, typer.Option(help="poisson: label over feature noise multiplier [sqrt 2].")
+    float | None, typer.Option(help="Label over feature noise multiplier [sqrt 2].")
 ]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="Schema file (JSON).")]
 Label = Annotated[str | None, typer.Option("--label", help="Label column of a table.")]
 FeaturesKey = Annotated[str | None, typer.Option(help="Array of an .npz with the features.")]
 LabelKey = Annotated[str | None, typer.Option(help="Array of an .npz with the labels.")]
-_BALANCE = 2.0**0.5
 # Wrong usage as Typer reports it; the class itself has no public name.
 _UsageError: type[Any] = typer.BadParameter.__mro__[1]
 
@@ -76,7 +91,16 @@ def plan_command(
     num_mixtures: NumMixtures = None,
     sampling_prob: SamplingProb = None,
     rows_per_class: RowsPerClass = None,
-    label_balance: LabelBalance = _BALANCE,
+    rows_per_record: RowsPerRecord = None,
+    class_prob: ClassProb = None,
+    classes_per_row: ClassesPerRow = None,
+    eligibility: Eligibility = None,
+    feature_budget: FeatureBudget = None,
+    weights: Weights = None,
+    alpha: Alpha = None,
+    weight_clip: WeightClip = None,
+    neighboring_relation: Relation = None,
+    label_balance: LabelBalance = None,
     out: Annotated[Path | None, typer.Option(help="Write the plan here, for release.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -98,18 +122,25 @@ def plan_command(
             _validate.fail(option, "a number, unless --schema is given", "nothing")
         if facts is not None and value is not None:
             _validate.fail(option, "nothing beside --schema, which states it", value)
-    plan = _make_plan(
-        facts,
-        {n: getattr(facts, n) for n in sizes} if facts else sizes,
-        epsilon=epsilon,
-        delta=delta,
-        label_balance=label_balance,
-        design=design,
+    known = {n: getattr(facts, n) if facts else v for n, v in sizes.items()}
+    options = _design_options(
+        known["num_classes"],
         mix_size=mix_size,
         num_mixtures=num_mixtures,
         sampling_prob=sampling_prob,
         rows_per_class=rows_per_class,
+        rows_per_record=rows_per_record,
+        class_prob=class_prob,
+        classes_per_row=classes_per_row,
+        eligibility=eligibility,
+        feature_budget=feature_budget,
+        weights=weights,
+        alpha=alpha,
+        weight_clip=weight_clip,
+        neighboring_relation=neighboring_relation,
+        label_balance=label_balance,
     )
+    plan = _make_plan(facts, known, design, options, epsilon=epsilon, delta=delta)
     if out is not None:
         out.write_text(plan.to_json() + "\n", encoding="utf-8")
     if as_json:
@@ -120,14 +151,27 @@ def plan_command(
 
 @app.command("account", no_args_is_help=True)
 def account_command(
-    design: Annotated[str, typer.Option(help="poisson or stratified.")],
-    noise_multiplier: Annotated[float, typer.Option(help="Joint noise multiplier.")],
+    design: Annotated[str, typer.Option(help=f"One of {', '.join(DESIGNS)}.")],
+    noise_multiplier: Annotated[
+        float,
+        typer.Option(help="Joint noise multiplier (hybrid: one over the GDP parameter to divide)."),
+    ],
     delta: Annotated[float, typer.Option(help="Delta to state epsilon at.")],
-    num_records: Annotated[int | None, typer.Option(help="poisson: records.")] = None,
-    num_mixtures: NumMixtures = None,
+    num_records: Annotated[int | None, typer.Option(help="Records; not for stratified.")] = None,
+    num_classes: Annotated[int | None, typer.Option(help="Classes, for --classes-per-row.")] = None,
     mix_size: MixSize = None,
+    num_mixtures: NumMixtures = None,
     sampling_prob: SamplingProb = None,
     rows_per_class: RowsPerClass = None,
+    rows_per_record: RowsPerRecord = None,
+    class_prob: ClassProb = None,
+    classes_per_row: ClassesPerRow = None,
+    eligibility: Eligibility = None,
+    feature_budget: FeatureBudget = None,
+    weights: Weights = None,
+    alpha: Alpha = None,
+    weight_clip: WeightClip = None,
+    neighboring_relation: Relation = None,
     as_json: Json = False,
 ) -> None:
     """State what a mechanism costs, by every accountant.
@@ -140,26 +184,42 @@ def account_command(
         --noise-multiplier 1.26 --delta 1e-5
 
     """
-    if design == "poisson" and num_records is None:
-        _validate.fail("--num-records", "a number for design poisson", "nothing")
-    layout = plan_layout(
-        # The cost depends on neither the number of classes nor the number of features.
-        num_records=2 if num_records is None else num_records,
-        num_classes=2,
-        num_features=1,
-        design=design,  # type: ignore[arg-type]
+    if design != "stratified" and num_records is None:
+        _validate.fail("--num-records", f"a number for design {design}", "nothing")
+    if classes_per_row is not None and num_classes is None:
+        _validate.fail("--num-classes", "a number beside --classes-per-row", "nothing")
+    # The cost depends on neither the number of classes nor the number of features.
+    sizes = {"num_records": num_records or 2, "num_classes": num_classes or 2, "num_features": 1}
+    if num_records is not None:
+        _validate.integer("--num-records", num_records)
+    options = _design_options(
+        num_classes,
         mix_size=mix_size,
         num_mixtures=num_mixtures,
         sampling_prob=sampling_prob,
         rows_per_class=rows_per_class,
+        rows_per_record=rows_per_record,
+        class_prob=class_prob,
+        classes_per_row=classes_per_row,
+        eligibility=eligibility,
+        feature_budget=feature_budget,
+        weights=weights,
+        alpha=alpha,
+        weight_clip=weight_clip,
+        neighboring_relation=neighboring_relation,
     )
     _validate.real("--noise-multiplier", noise_multiplier, above=0.0)
-    accounting = account(config_with_noise(layout, noise_multiplier, 1.0).event, delta)
+    config = configure(sizes, design, options, noise_multiplier)  # type: ignore[arg-type]
+    told = {"design": design, **cost(config, delta)}
     if as_json:
-        _print_json({"design": design, "delta": delta, **accounting.to_dict()})
-    else:
-        _out.print(f"epsilon {accounting.epsilon:.6g} at delta {delta:g} (certified)")
-        _out.print(_accountant_table(accounting.accountants))
+        _print_json(told)
+        return
+    _out.print(f"epsilon {told['epsilon']:.6g} at delta {delta:g} (certified)")
+    _out.print(_accountant_table(told["accountants"]))
+    for component in told.get("components", ()):
+        _out.print(f"component {component['design']}: epsilon {component['epsilon']:.6g}")
+    if (claim := told.get("claimed_by_paper")) is not None:
+        _out.print(f"claimed by the paper: {claim['epsilon']:.6g}, which is NOT a guarantee")
 
 
 @app.command("release", no_args_is_help=True)
@@ -178,7 +238,16 @@ def release_command(
     num_mixtures: NumMixtures = None,
     sampling_prob: SamplingProb = None,
     rows_per_class: RowsPerClass = None,
-    label_balance: LabelBalance = _BALANCE,
+    rows_per_record: RowsPerRecord = None,
+    class_prob: ClassProb = None,
+    classes_per_row: ClassesPerRow = None,
+    eligibility: Eligibility = None,
+    feature_budget: FeatureBudget = None,
+    weights: Weights = None,
+    alpha: Alpha = None,
+    weight_clip: WeightClip = None,
+    neighboring_relation: Relation = None,
+    label_balance: LabelBalance = None,
     on_bad_record: Annotated[
         str, typer.Option(help="error: refuse NaN, infinity and unknown labels; zero: blank them.")
     ] = "error",
@@ -203,16 +272,25 @@ def release_command(
 
     threads = default_threads() if threads is None else _validate.integer("--threads", threads)
     target = check_out(out)
-    options = {
-        "design": design,
+    given: dict[str, Any] = {
         "mix_size": mix_size,
         "num_mixtures": num_mixtures,
         "sampling_prob": sampling_prob,
         "rows_per_class": rows_per_class,
+        "rows_per_record": rows_per_record,
+        "class_prob": class_prob,
+        "classes_per_row": classes_per_row,
+        "eligibility": eligibility,
+        "feature_budget": feature_budget,
+        "weights": weights,
+        "alpha": alpha,
+        "weight_clip": weight_clip,
+        "neighboring_relation": neighboring_relation,
+        "label_balance": label_balance,
     }
     if plan is not None:
-        given = {"epsilon": epsilon, "delta": delta, "schema": schema, **options}
-        for name, value in given.items():
+        others = {"epsilon": epsilon, "delta": delta, "schema": schema, "design": design, **given}
+        for name, value in others.items():
             if value is not None:
                 option = "--" + name.replace("_", "-")
                 _validate.fail(option, "nothing beside --plan, which states it", value)
@@ -225,12 +303,17 @@ def release_command(
         assert schema is not None and epsilon is not None and delta is not None
         facts = _read_schema(schema)
         sizes = {n: getattr(facts, n) for n in ("num_records", "num_classes", "num_features")}
-        made = _make_plan(
-            facts, sizes, epsilon=epsilon, delta=delta, label_balance=label_balance, **options
-        )
+        options = _design_options(facts.num_classes, **given)
+        made = _make_plan(facts, sizes, design, options, epsilon=epsilon, delta=delta)
     if made.data_schema is None:
         _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
-    data = read_labelled(source, label=label, features_key=features_key, label_key=label_key)
+    data = read_labelled(
+        source,
+        label=label,
+        classes=made.data_schema.classes,
+        features_key=features_key,
+        label_key=label_key,
+    )
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     records = bound_records(*data, made.data_schema, on_bad_record)  # type: ignore[arg-type]
     _tell_holder(records.count, records.num_clipped, records.num_replaced, made.data_schema)
@@ -348,8 +431,10 @@ def evaluate_command(
     from privmix.records import match_labels
 
     learner = load_model(model)
-    data = read_labelled(source, label=label, features_key=features_key, label_key=label_key)
-    classes = [c.item() if isinstance(c, np.generic) else c for c in learner.classes_]
+    classes = learner.classes_.tolist()
+    data = read_labelled(
+        source, label=label, classes=classes, features_key=features_key, label_key=label_key
+    )
     truth = match_labels(data.labels, classes)
     predicted = match_labels(learner.predict(data.features), classes)
     result = {
@@ -401,22 +486,55 @@ def demo_command(
     _out.print(table)
 
 
+def _design_options(
+    num_classes: int | None,
+    *,
+    classes_per_row: float | None,
+    weights: str | None,
+    alpha: float | None,
+    **options: Any,
+) -> DesignOptions:
+    """Turn the design's flags into options; flags that are another way to say something go."""
+    if classes_per_row is not None:
+        if options["class_prob"] is not None:
+            _validate.fail("--classes-per-row", "nothing beside --class-prob", classes_per_row)
+        assert num_classes is not None
+        _validate.real("--classes-per-row", classes_per_row, above=0.0, at_most=num_classes)
+        options["class_prob"] = classes_per_row / num_classes
+    if weights is not None:
+        _validate.one_of("--weights", weights, ("dirichlet",))
+        for option, value in (("--alpha", alpha), ("--weight-clip", options["weight_clip"])):
+            if value is None:
+                _validate.fail(option, "a number beside --weights", "nothing")
+    elif alpha is not None or options["weight_clip"] is not None:
+        _validate.fail("--weights", "dirichlet beside --alpha and --weight-clip", "nothing")
+    if options["eligibility"] is not None:
+        _validate.one_of("--eligibility", options["eligibility"], ("balanced", "random"))
+    return cast(DesignOptions, {"weight_alpha": alpha, **options})
+
+
 def _make_plan(
     schema: Schema | None,
     sizes: dict[str, Any],
+    design: str | None,
+    options: DesignOptions,
     *,
     epsilon: float,
     delta: float,
-    label_balance: float,
-    **options: Any,
 ) -> ReleasePlan:
     _validate.real("--epsilon", epsilon, above=0.0)
     _validate.delta("--delta", delta)
+    if delta * sizes["num_records"] > 1:
+        _err.print(
+            f"note: delta {delta:g} is above 1 / num_records; it allows that much probability of "
+            "giving some record away outright"
+        )
     config = calibrate_config(
-        plan_layout(**sizes, **options),
+        sizes,
+        design,  # type: ignore[arg-type]
+        options,
         target_epsilon=epsilon,
         target_delta=delta,
-        label_balance=label_balance,
     )
     return ReleasePlan.for_config(config, delta, schema)
 
@@ -442,34 +560,39 @@ def _tell_holder(count: int, clipped: int, replaced: int, schema: Schema) -> Non
 
 
 def _plan_table(plan: ReleasePlan) -> Table:
+    mechanism = plan.mechanism
     table = Table("", "", title="privmix plan", show_header=False)
-    public = "none (labels are public by construction)"
-    label = plan.label_noise_multiplier
-    for name, text in (
-        ("design", plan.design),
-        ("epsilon, delta", f"{plan.epsilon:.6g}, {plan.delta:g} ({plan.neighboring_relation})"),
-        ("rows", str(plan.num_mixtures)),
-        ("records in a row, planned", f"{plan.mix_size:.6g}"),
-        ("sampling probability", f"{plan.sampling_prob:.6g}"),
-        ("noise multiplier, joint", f"{plan.noise_multiplier:.6g}"),
-        ("noise multiplier, features", f"{plan.feature_noise_multiplier:.6g}"),
-        ("noise multiplier, labels", public if label is None else f"{label:.6g}"),
+    guarantee = f"{plan.epsilon:.6g}, {plan.delta:g} ({mechanism.neighboring_relation})"
+    rows = [("design", plan.design), ("epsilon, delta", guarantee)]
+    for part in mechanism.components:
+        label = part.label_noise_multiplier
+        name = f"{part.design} " if len(mechanism.components) > 1 else ""
+        rows += [
+            (f"{name}rows", str(part.num_mixtures)),
+            ("records in a row, planned", f"{part.mix_size:.6g}"),
+            ("sampling probability", f"{part.sampling_prob:.6g}"),
+            ("noise multiplier, joint", f"{part.noise_multiplier:.6g}"),
+            ("noise multiplier, features", f"{part.feature_noise_multiplier:.6g}"),
+            ("noise multiplier, labels", f"{part.labels}" if label is None else f"{label:.6g}"),
+        ]
+    rows += [
         ("peak memory", f"{plan.peak_memory_bytes / 1e6:.0f} MB"),
         ("disk", f"{plan.disk_bytes / 1e6:.1f} MB"),
-    ):
+    ]
+    for name, text in rows:
         table.add_row(name, text)
     return table
 
 
-def _accountant_table(accountants: dict[str, Reading | None]) -> Table:
+def _accountant_table(accountants: dict[str, dict[str, Any] | None]) -> Table:
     table = Table("accountant", "epsilon", "lower", "upper", "guarantee")
     for name, reading in accountants.items():
         if reading is None:
             table.add_row(name, "-", "-", "-", "does not cover this design")
             continue
-        numbers = (reading.epsilon, reading.lower, reading.upper)
+        numbers = [reading[key] for key in ("epsilon", "lower", "upper")]
         cells = ["-" if number is None else f"{number:.6g}" for number in numbers]
-        table.add_row(name, *cells, "yes" if reading.guarantee else "no (approximation)")
+        table.add_row(name, *cells, "yes" if reading["guarantee"] else "no (approximation)")
     return table
 
 
@@ -496,18 +619,25 @@ def _progress(unit: str) -> Iterator[Any]:
 
 
 class _LinePrinter:
-    """Plain progress lines, the first after two seconds and then every ten."""
+    """Plain progress lines, the first two seconds after the work began and then every ten.
+
+    The time left is judged from the first call on, so that what came before does not count.
+    """
 
     def __init__(self, unit: str) -> None:
-        self._unit, self._start = unit, monotonic()
-        self._due = self._start + 2
+        self._unit = unit
+        self._first: tuple[float, int] | None = None
+        self._due = 0.0
 
     def __call__(self, done: int, total: int) -> None:
         now = monotonic()
+        if self._first is None:
+            self._first, self._due = (now, done), now + 2
         if now < self._due:
             return
         self._due = now + 10
-        left = (now - self._start) * (total - done) / done
+        start, before = self._first
+        left = (now - start) * (total - done) / max(1, done - before)
         _err.print(f"{done} of {total} {self._unit}, about {left:.0f} s left")
 
 

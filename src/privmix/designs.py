@@ -1,9 +1,8 @@
-"""Which record enters which row: index sets and row layouts. Never sees features.
+"""Which record enters which row, with what sign or weight: index sets and row layouts.
 
-A design lays the rows out in blocks; a block belongs to one group of records (all of them for
-``poisson``, one class for ``stratified``). Inside a block every (row, record) cell is included
-independently with the same probability. The cells are visited in runs along the records, so that
-the cost is proportional to the number of inclusions, not of cells.
+Never sees features. Every sampler is exact, given uniform words: what 64 bits cannot decide is
+decided with more of them. Independent inclusions are drawn in runs of cells along the records, so
+that the cost is proportional to the number of inclusions, not of (row, record) cells.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import mpmath
 import numpy as np
@@ -19,6 +19,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from privmix.rng import KeyStream
+
+# Random weights are multiples of one over this.
+WEIGHT_SCALE = 1 << 14
 
 _WORD_BITS = 64
 _PIECE = 1 << 16  # words drawn at a time
@@ -45,6 +48,21 @@ class RowBlock:
     def num_rows(self) -> int:
         """Number of rows in the block."""
         return self.stop - self.start
+
+
+class Inclusions(NamedTuple):
+    """Compressed rows: row t includes ``records[starts[t]:starts[t + 1]]``.
+
+    Attributes:
+        starts: (num_rows + 1,).
+        records: (number of inclusions,), numbered within the shard.
+        weights: (number of inclusions,) integers, or None for ones.
+
+    """
+
+    starts: NDArray[np.int64]
+    records: NDArray[np.int32]
+    weights: NDArray[np.int32] | None = None
 
 
 def row_blocks(
@@ -81,9 +99,10 @@ def _count_probability_up_to(sampling_prob: float, bits: int) -> Iterator[int]:
         prob, one = mpmath.mpf(sampling_prob), mpmath.mpf(1)
         term = total = (one - prob) ** length
         for count in range(length):
+            if count:
+                term *= (length - count + 1) * prob / (count * (one - prob))
+                total += term
             yield int(mpmath.floor(total * (1 << bits)))
-            term = term * (length - count) / (count + 1) * prob / (one - prob)
-            total += term
 
 
 @lru_cache(maxsize=8)
@@ -130,11 +149,13 @@ def _fill(
     settled: int,
     rows: NDArray[np.int32],
     records: NDArray[np.int32],
+    signs: NDArray[np.int32],
 ) -> tuple[int, int, int, int, bool]:  # pragma: no cover - compiled
     """Visit runs of cells from (run, row) on until words run out or a count is undecided.
 
     Runs are the outer loop: what a record beyond the end draws comes last and changes nothing
-    before it. ``settled`` is the count of the first run if it is known, or -1.
+    before it. ``settled`` is the count of the first run if it is known, or -1. A record's place
+    comes from the low bits of a word and its sign from the highest.
     Returns the next (run, row), the numbers of inclusions and of words used, and ``undecided``.
     """
     mask = np.uint64(length - 1)
@@ -159,17 +180,20 @@ def _fill(
                 if used == words.size:
                     return run, row, begin, first, False
                 record = np.int32(run * length + np.int64(words[used] & mask))
+                sign = np.int32(1) - np.int32(2) * np.int32(words[used] >> np.uint64(63))
                 used += 1
                 repeated = False
                 for i in range(begin, begin + drawn):
                     repeated |= records[i] == record
                 if not repeated:
                     records[begin + drawn] = record
+                    signs[begin + drawn] = sign
                     drawn += 1
             settled = -1
             for i in range(begin, begin + drawn):
                 if records[i] < num_records:
                     records[found] = records[i]
+                    signs[found] = signs[i]
                     rows[found] = row
                     found += 1
             row += 1
@@ -179,21 +203,21 @@ def _fill(
 
 
 @njit(nogil=True, cache=True)
-def _group_by_row(
-    rows: NDArray[np.int32], records: NDArray[np.int32], num_rows: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:  # pragma: no cover - compiled
-    """Turn pairs in any order into compressed rows; records of a row keep their order."""
+def _group(
+    rows: NDArray[np.int32], num_rows: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # pragma: no cover - compiled
+    """Sort entries by row, keeping their order within a row: starts of rows, and the order."""
     starts = np.zeros(num_rows + 1, dtype=np.int64)
     for row in rows:
         starts[row + 1] += 1
     for i in range(num_rows):
         starts[i + 1] += starts[i]
     place = starts[:-1].copy()
-    grouped = np.empty_like(records)
+    order = np.empty(rows.size, dtype=np.int64)
     for i in range(rows.size):
-        grouped[place[rows[i]]] = records[i]
+        order[place[rows[i]]] = i
         place[rows[i]] += 1
-    return starts, grouped
+    return starts, order
 
 
 def bernoulli_inclusions(
@@ -203,9 +227,10 @@ def bernoulli_inclusions(
     num_rows: int,
     num_records: int,
     *,
+    signed: bool = False,
     threshold_bits: int = _WORD_BITS,
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Include every (row, record) cell independently with probability ``sampling_prob``, exactly.
+) -> Inclusions:
+    """Include every (row, record) cell independently with probability ``sampling_prob``.
 
     Args:
         stream: Words for this shard of records and block of rows.
@@ -213,29 +238,26 @@ def bernoulli_inclusions(
         sampling_prob: In (0, 1].
         num_rows: Rows in the block.
         num_records: Records in the shard; 0 is allowed.
+        signed: Weigh each inclusion by a fair sign, +1 or -1.
         threshold_bits: Bits that fast comparisons look at; fewer send more counts the slow way and
             change no result.
-
-    Returns:
-        ``(starts, records)``: row t includes ``records[starts[t]:starts[t + 1]]``, numbered within
-        the shard. Shapes (num_rows + 1,) and (number of inclusions,).
 
     With the same streams, removing the last record removes its inclusions and changes no other.
 
     """
-    if sampling_prob == 1:
+    if sampling_prob == 1 and not signed:
         starts = np.arange(num_rows + 1, dtype=np.int64) * num_records
-        return starts, np.tile(np.arange(num_records, dtype=np.int32), num_rows)
+        return Inclusions(starts, np.tile(np.arange(num_records, dtype=np.int32), num_rows))
     length = run_length(sampling_prob)
     thresholds = _count_thresholds(sampling_prob, threshold_bits)
     run, row, settled = 0, 0, -1
     words = np.empty(0, dtype=np.uint64)
-    pieces = [(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32))]
+    pieces = [np.empty((3, 0), dtype=np.int32)]
     while run * length < num_records:
         if settled < 0:
             runs_left = (math.ceil(num_records / length) - run) * num_rows
             words = np.concatenate([words, stream.words(min(2 * runs_left + 64, _PIECE))])
-        rows, records = np.empty((2, words.size), dtype=np.int32)
+        piece = np.empty((3, words.size), dtype=np.int32)
         run, row, found, used, undecided = _fill(
             words,
             thresholds,
@@ -246,12 +268,157 @@ def bernoulli_inclusions(
             run,
             row,
             settled,
-            rows,
-            records,
+            *piece,
         )
         words = words[used:]
         settled = _settle_count(sampling_prob, int(words[0]), extra) if undecided else -1
-        pieces.append((rows[:found], records[:found]))
-    all_rows, all_records = (np.concatenate(column) for column in zip(*pieces, strict=True))
-    starts, grouped = _group_by_row(all_rows, all_records, num_rows)
-    return starts, grouped
+        pieces.append(piece[:, :found])
+    rows, records, signs = np.concatenate(pieces, axis=1)
+    starts, order = _group(rows, num_rows)
+    return Inclusions(starts, records[order], signs[order] if signed else None)
+
+
+@njit(nogil=True, cache=True)
+def _distinct(
+    words: NDArray[np.uint64],
+    mask: np.uint64,
+    population: int,
+    size: int,
+    taken: NDArray[np.uint8],
+    chosen: NDArray[np.int32],
+    filled: int,
+) -> tuple[int, int]:  # pragma: no cover - compiled
+    """Append members of [0, population) until every run of ``size`` in ``chosen`` is distinct.
+
+    ``taken`` marks the members of the run in progress. Numbers out of range or taken are drawn
+    again. Returns the numbers of places filled and of words used.
+    """
+    used = 0
+    while filled < chosen.size and used < words.size:
+        member = np.int64(words[used] & mask)
+        used += 1
+        if member >= population or taken[member]:
+            continue
+        taken[member] = 1
+        chosen[filled] = member
+        filled += 1
+        if filled % size == 0:
+            for i in range(filled - size, filled):
+                taken[chosen[i]] = 0
+    return filled, used
+
+
+def distinct_choices(
+    stream: KeyStream, num_choosers: int, size: int, population: int
+) -> NDArray[np.int32]:
+    """Let each of ``num_choosers`` pick a uniformly random set of ``size`` in [0, population).
+
+    Returns:
+        (num_choosers, size) int32; the order within a row is random as well.
+
+    """
+    if not 1 <= size <= population:
+        raise ValueError(f"size must lie in [1, {population}], not {size}")
+    if 2 * size > population:  # picking what is left out is quicker
+        left_out = np.zeros((num_choosers, population), dtype=bool)
+        if size < population:
+            others = distinct_choices(stream, num_choosers, population - size, population)
+            np.put_along_axis(left_out, others.astype(np.int64), True, axis=1)
+        members: NDArray[np.int32] = np.nonzero(~left_out)[1].astype(np.int32)
+        return np.asarray(members.reshape(num_choosers, size))
+    chosen = np.empty(num_choosers * size, dtype=np.int32)
+    taken = np.zeros(population, dtype=np.uint8)
+    mask = np.uint64((1 << (population - 1).bit_length()) - 1)
+    filled, words = 0, np.empty(0, dtype=np.uint64)
+    while filled < chosen.size:
+        words = np.concatenate([words, stream.words(min(2 * (chosen.size - filled), _PIECE))])
+        filled, used = _distinct(words, mask, population, size, taken, chosen, filled)
+        words = words[used:]
+    return chosen.reshape(num_choosers, size)
+
+
+def uniform_inclusions(
+    stream: KeyStream, mix_size: int, num_rows: int, num_records: int
+) -> Inclusions:
+    """Include exactly ``mix_size`` records in each row, every set of that size alike."""
+    records = distinct_choices(stream, num_rows, mix_size, num_records)
+    return Inclusions(np.arange(num_rows + 1, dtype=np.int64) * mix_size, records.reshape(-1))
+
+
+def dirichlet_weights(
+    stream: KeyStream, alpha: float, weight_clip: float, num_rows: int, mix_size: int
+) -> NDArray[np.int32]:
+    """Draw clipped Dirichlet weights in multiples of 1 / WEIGHT_SCALE, independent of any data.
+
+    No guarantee rests on their distribution, only on their bound, so that a fast generator seeded
+    from the key stream serves.
+
+    Returns:
+        (num_rows * mix_size,) integers of at most floor(weight_clip * WEIGHT_SCALE).
+
+    """
+    generator = np.random.Generator(np.random.PCG64([int(word) for word in stream.words(4)]))
+    # Gamma variables of tiny shape underflow to zero; a row of zeros has weight nowhere.
+    shares = generator.standard_gamma(alpha, size=(num_rows, mix_size))
+    total = shares.sum(axis=1, keepdims=True)
+    weights = np.divide(shares, total, out=np.zeros_like(shares), where=total > 0)
+    clipped = np.minimum(weights, weight_clip)
+    integers: NDArray[np.int32] = np.floor(clipped * WEIGHT_SCALE).astype(np.int32)
+    return integers.reshape(-1)
+
+
+def transposed_inclusions(
+    stream: KeyStream, rows_per_record: int, num_mixtures: int, num_records: int
+) -> Inclusions:
+    """Let every record pick exactly ``rows_per_record`` of all rows, every such set alike.
+
+    Records pick one after another: removing the last one changes no other's rows.
+    """
+    choices = distinct_choices(stream, num_records, rows_per_record, num_mixtures)
+    starts, order = _group(choices.reshape(-1), num_mixtures)
+    return Inclusions(starts, (order // rows_per_record).astype(np.int32))
+
+
+def block_of(inclusions: Inclusions, block: RowBlock) -> Inclusions:
+    """Cut one block out of the inclusions of all rows (without weights)."""
+    starts = inclusions.starts[block.start : block.stop + 1]
+    return Inclusions(starts - starts[0], inclusions.records[starts[0] : starts[-1]])
+
+
+def balanced_eligibility(
+    stream: KeyStream, eligible_rows: int, num_mixtures: int, num_classes: int
+) -> NDArray[np.bool_]:
+    """Open exactly ``eligible_rows`` rows to each class, all rows to as many classes as the others.
+
+    The guarantee holds for any such assignment, known to everybody, so that a fast generator
+    seeded from the key stream serves. Rows differ by at most one in the number of their classes.
+
+    Returns:
+        (num_mixtures, num_classes) table.
+
+    """
+    generator = np.random.Generator(np.random.PCG64([int(word) for word in stream.words(4)]))
+    table = np.zeros((num_mixtures, num_classes), dtype=bool)
+    load = np.zeros(num_mixtures)
+    for k in range(num_classes):
+        # The least loaded rows, ties in random order.
+        order = np.argpartition(load + generator.random(num_mixtures), eligible_rows - 1)
+        chosen = order[:eligible_rows]
+        table[chosen, k] = True
+        load[chosen] += 1
+    return table
+
+
+def random_eligibility(
+    stream: KeyStream, extra: KeyStream, class_prob: float, num_mixtures: int, num_classes: int
+) -> NDArray[np.bool_]:
+    """Open every row to every class independently with probability ``class_prob``, exactly.
+
+    Returns:
+        (num_mixtures, num_classes) table.
+
+    """
+    drawn = bernoulli_inclusions(stream, extra, class_prob, num_mixtures, num_classes)
+    table = np.zeros((num_mixtures, num_classes), dtype=bool)
+    table[np.repeat(np.arange(num_mixtures), np.diff(drawn.starts)), drawn.records] = True
+    return table

@@ -6,10 +6,12 @@ import hashlib
 import os
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,95 +19,190 @@ from numpy.typing import ArrayLike, NDArray
 from privmix import _validate
 from privmix.accounting import account
 from privmix.certificate import FILE_NAME, Certificate
-from privmix.designs import RowBlock, bernoulli_inclusions
-from privmix.mixing import add_features, add_labels
+from privmix.designs import (
+    WEIGHT_SCALE,
+    Inclusions,
+    RowBlock,
+    balanced_eligibility,
+    bernoulli_inclusions,
+    block_of,
+    dirichlet_weights,
+    random_eligibility,
+    transposed_inclusions,
+    uniform_inclusions,
+)
+from privmix.mechanism import MixtureConfig
+from privmix.mixing import add_features, add_labels, add_weighted_features
 from privmix.noise import rounded_gaussian
 from privmix.plan import ReleasePlan, default_threads
 from privmix.records import BadRecordPolicy, BoundedRecords, FixedPoint, bound_records
-from privmix.rng import MasterKey
-from privmix.store import CARD_NAME, Labels, PartWriter, Release, dataset_card, file_digests
+from privmix.rng import KeyStream, MasterKey
+from privmix.store import CARD_NAME, PartWriter, Release, Rows, dataset_card, file_digests
 
 Progress = Callable[[int, int], None]
 
 
 class Mixer:
-    """Makes the rows of a plan, block by block, under one master key.
+    """Makes the rows of one table of mixtures, block by block, under one master key.
 
-    The same key, plan and records give the same bits for any number of threads.
+    The same key, mechanism and records give the same bits for any number of threads.
+
+    Args:
+        config: The table's mechanism.
+        records: The private records.
+        key: The release's key.
+        table: Number of the table in the release; each has its own streams.
+
     """
 
-    def __init__(self, plan: ReleasePlan, records: BoundedRecords, key: MasterKey) -> None:
-        self._plan, self._records, self._key = plan, records, key
-        self._groups = _record_groups(plan, records)
+    def __init__(
+        self, config: MixtureConfig, records: BoundedRecords, key: MasterKey, table: int = 0
+    ) -> None:
+        self.config, self._records, self._key, self._table = config, records, key, table
+        if config.design == "uniform" and records.count != config.num_records:
+            # Under replace_one the number of records is public, so saying it gives nothing away.
+            _validate.fail("records", f"exactly num_records = {config.num_records}", records.count)
+        self._everybody = np.arange(records.count, dtype=np.int32)
+        by_class = config.design in ("stratified", "hierarchical")
+        self._classes = _split_by_class(records, config.num_classes) if by_class else []
+        self._eligible = self._draw_eligibility()
+        self._transposed = self._draw_transposed()
+
+    def _stream(self, purpose: str, *, shard: int = 0, block: int = 0) -> KeyStream:
+        return self._key.stream(f"table={self._table}/{purpose}", shard=shard, block=block)
+
+    def _draw_eligibility(self) -> NDArray[np.bool_] | None:
+        config = self.config
+        if config.class_prob is None:
+            return None
+        stream, shape = self._stream("eligibility"), (config.num_mixtures, config.num_classes)
+        if config.eligible_rows is not None:
+            return balanced_eligibility(stream, config.eligible_rows, *shape)
+        return random_eligibility(
+            stream, self._stream("eligibility-extra"), config.class_prob, *shape
+        )
+
+    def _draw_transposed(self) -> Inclusions | None:
+        config = self.config
+        if config.rows_per_record is None:
+            return None
+        return transposed_inclusions(
+            self._stream("choice"), config.rows_per_record, config.num_mixtures, self._records.count
+        )
 
     def sums(self, block: RowBlock) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the exact integer sums of a block: features and labels. Private.
 
-        Two inputs that differ by the last record of its group differ, under the same key, by that
-        record alone in the rows that include it.
+        Two inputs that differ by the last record differ, under the same key, by that record alone
+        in the rows that include it.
         """
-        plan, records = self._plan, self._records
-        features = np.zeros((block.num_rows, plan.num_features), dtype=np.int64)
-        labels = np.zeros((block.num_rows, plan.num_classes), dtype=np.int64)
-        group = self._groups[block.class_index or 0]
-        for shard, start in enumerate(range(0, group.size, plan.shard_records)):
-            members = group[start : start + plan.shard_records]
-            starts, chosen = bernoulli_inclusions(
-                self._key.stream("inclusion", shard=shard, block=block.index),
-                self._key.stream("inclusion-extra", shard=shard, block=block.index),
-                plan.sampling_prob,
-                block.num_rows,
-                members.size,
-            )
-            included = members[chosen]
-            add_features(records.features, starts, included, features)
-            if plan.label_noise_multiplier is not None:
-                add_labels(records.labels, records.label_one, starts, included, labels)
+        config, records = self.config, self._records
+        features = np.zeros((block.num_rows, config.num_features), dtype=np.int64)
+        labels = np.zeros((block.num_rows, config.num_classes), dtype=np.int64)
+        for rows, members, inclusions in self._inclusions(block):
+            included = members[inclusions.records]
+            starts, weights = inclusions.starts, inclusions.weights
+            if weights is None:
+                add_features(records.features, rows, starts, included, features)
+            else:
+                add_weighted_features(records.features, rows, starts, included, weights, features)
+            if config.labels == "mixed":
+                some = np.empty(0, dtype=np.int32) if weights is None else weights
+                add_labels(records.labels, records.label_one, rows, starts, included, some, labels)
         return features, labels
 
-    def rows(self, block: RowBlock) -> tuple[NDArray[np.float32], Labels]:
+    def _inclusions(
+        self, block: RowBlock
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32], Inclusions]]:
+        """Yield (rows of the block, a pool of records, who of the pool enters these rows)."""
+        config, everywhere = self.config, np.arange(block.num_rows)
+        if self._transposed is not None:
+            yield everywhere, self._everybody, block_of(self._transposed, block)
+        elif config.design == "uniform":
+            yield everywhere, self._everybody, self._uniform(block)
+        elif self._eligible is not None:
+            for k, pool in enumerate(self._classes):
+                rows = np.flatnonzero(self._eligible[block.start : block.stop, k])
+                if rows.size:
+                    yield from self._bernoulli(block, rows, pool, f"class={k}/")
+        else:
+            pool = self._everybody
+            if block.class_index is not None:
+                pool = self._classes[block.class_index]
+            yield from self._bernoulli(block, everywhere, pool, "")
+
+    def _bernoulli(
+        self, block: RowBlock, rows: NDArray[np.int64], pool: NDArray[np.int32], name: str
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32], Inclusions]]:
+        config = self.config
+        for shard, start in enumerate(range(0, pool.size, config.shard_records)):
+            members = pool[start : start + config.shard_records]
+            inclusions = bernoulli_inclusions(
+                self._stream(f"{name}inclusion", shard=shard, block=block.index),
+                self._stream(f"{name}inclusion-extra", shard=shard, block=block.index),
+                config.inclusion_prob,
+                rows.size,
+                members.size,
+                signed=config.design == "signed",
+            )
+            yield rows, members, inclusions
+
+    def _uniform(self, block: RowBlock) -> Inclusions:
+        config, size = self.config, round(self.config.mix_size)
+        inclusions = uniform_inclusions(
+            self._stream("inclusion", block=block.index), size, block.num_rows, config.num_records
+        )
+        if config.weight_alpha is None or config.weight_clip is None:
+            return inclusions
+        stream = self._stream("weight", block=block.index)
+        weights = dirichlet_weights(
+            stream, config.weight_alpha, config.weight_clip, block.num_rows, size
+        )
+        return inclusions._replace(weights=weights)
+
+    def rows(self, block: RowBlock) -> Rows:
         """Return the published rows of a block: each value is a function of one noisy integer."""
-        plan = self._plan
         features, labels = self.sums(block)
-        stddev = plan.feature_noise(self._records.feature_grid.sensitivity)
-        features += self._noise("feature-noise", block, stddev, features.shape)
-        published = _publish(features, self._records.feature_grid, plan.mix_size)
-        label_stddev = plan.label_noise(self._records.label_grid.sensitivity)
-        if label_stddev is None:
-            return published, np.full(block.num_rows, block.class_index, dtype=np.int64)
-        labels += self._noise("label-noise", block, label_stddev, labels.shape)
-        return published, _publish(labels, self._records.label_grid, plan.mix_size)
+        published = self._publish(features, self._records.feature_grid, block, "feature")
+        if self.config.labels == "mixed":
+            mixed = self._publish(labels, self._records.label_grid, block, "label")
+            return Rows(published, label_weights=mixed)
+        if block.class_index is None:
+            return Rows(published)
+        return Rows(published, labels=np.full(block.num_rows, block.class_index, dtype=np.int64))
 
-    def _noise(
-        self, purpose: str, block: RowBlock, stddev: float, shape: tuple[int, ...]
-    ) -> NDArray[np.int64]:
-        stream = self._key.stream(purpose, block=block.index)
-        extra = self._key.stream(f"{purpose}-extra", block=block.index)
-        return rounded_gaussian(stream, extra, stddev, shape[0] * shape[1]).reshape(shape)
+    def _publish(
+        self,
+        sums: NDArray[np.int64],
+        grid: FixedPoint,
+        block: RowBlock,
+        part: Literal["feature", "label"],
+    ) -> NDArray[np.float32]:
+        weighted = self.config.weight_clip is not None
+        unit = WEIGHT_SCALE if weighted else 1
+        stddev = self.config.noise_stddev(grid.sensitivity * unit, part)
+        stream = self._stream(f"{part}-noise", block=block.index)
+        extra = self._stream(f"{part}-noise-extra", block=block.index)
+        sums += rounded_gaussian(stream, extra, stddev, sums.size).reshape(sums.shape)
+        return (sums / (grid.scale * unit * self.config.divisor)).astype(np.float32)
 
-    def iter_rows(self, threads: int) -> Iterator[tuple[NDArray[np.float32], Labels]]:
+    def iter_rows(self, threads: int) -> Iterator[Rows]:
         """Yield all blocks in order, computing a few ahead."""
-        blocks = self._plan.blocks
+        blocks = self.config.blocks
         with ThreadPoolExecutor(threads) as pool:
-            pending = [pool.submit(self.rows, block) for block in blocks[: threads + 2]]
+            pending = deque(pool.submit(self.rows, block) for block in blocks[: threads + 2])
             for block in blocks:
-                yield pending.pop(0).result()
+                yield pending.popleft().result()
                 ahead = block.index + threads + 2
                 if ahead < len(blocks):
                     pending.append(pool.submit(self.rows, blocks[ahead]))
 
 
-def _record_groups(plan: ReleasePlan, records: BoundedRecords) -> list[NDArray[np.int32]]:
-    """Positions of the records that may enter a row together, in their order in the input."""
-    if plan.design == "stratified":
-        order = np.argsort(records.labels, kind="stable").astype(np.int32)
-        bounds = np.searchsorted(records.labels[order], np.arange(plan.num_classes + 1))
-        return [order[a:b] for a, b in pairwise(bounds)]
-    return [np.arange(records.count, dtype=np.int32)]
-
-
-def _publish(sums: NDArray[np.int64], grid: FixedPoint, mix_size: float) -> NDArray[np.float32]:
-    return (sums / (grid.scale * mix_size)).astype(np.float32)
+def _split_by_class(records: BoundedRecords, num_classes: int) -> list[NDArray[np.int32]]:
+    """Return the positions of each class's records, in their order in the input."""
+    order = np.argsort(records.labels, kind="stable").astype(np.int32)
+    bounds = np.searchsorted(records.labels[order], np.arange(num_classes + 1))
+    return [order[a:b] for a, b in pairwise(bounds)]
 
 
 def release(
@@ -165,15 +262,19 @@ def release_records(
     context = hashlib.sha256(plan.digest() + records.digest()).digest()
     key = MasterKey.fresh(context) if test_seed is None else MasterKey.for_test(test_seed, context)
     certificate = Certificate.for_plan(plan, private=test_seed is None, files={})
+    mixers = [
+        Mixer(config, records, key, table) for table, config in enumerate(plan.mechanism.components)
+    ]
     staging = Path(tempfile.mkdtemp(prefix=f".{out.name}.unsealed-", dir=out.parent))
     try:
-        with PartWriter(staging, plan) as writer:
+        with PartWriter(staging, plan.mechanism) as writer:
             done = 0
-            for row_features, row_labels in Mixer(plan, records, key).iter_rows(threads):
-                writer.write(row_features, row_labels)
-                done += len(row_features)
-                if progress is not None:
-                    progress(done, plan.num_mixtures)
+            for table, mixer in enumerate(mixers):
+                for rows in mixer.iter_rows(threads):
+                    writer.write(table, rows)
+                    done += len(rows.features)
+                    if progress is not None:
+                        progress(done, plan.num_mixtures)
         (staging / CARD_NAME).write_text(dataset_card(plan), encoding="utf-8")
         certificate = certificate.model_copy(update={"files": file_digests(staging)})
         (staging / FILE_NAME).write_bytes(certificate.to_bytes())
@@ -187,14 +288,15 @@ def release_records(
 def check_out(out: str | Path) -> Path:
     """Return the absolute path of a release folder that can be made, or fail."""
     path = Path(out).absolute()
+    free = "a folder that does not exist yet or is empty"
     if path.exists() and not path.is_dir():
-        _validate.fail(f"out {out}", "a folder that does not exist yet or is empty", "a file")
+        _validate.fail(f"out={out}", free, "a file")
     if path.is_dir() and any(path.iterdir()):
-        _validate.fail(f"out {out}", "a folder that does not exist yet or is empty", "a full one")
+        _validate.fail(f"out={out}", free, "a folder with files in it")
     if not path.parent.is_dir():
-        _validate.fail(f"out {out}", "a place in an existing folder", "no such folder")
+        _validate.fail(f"out={out}", "a place in an existing folder", "no such folder")
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        _validate.fail(f"out {out}", "a place in a writable folder", "one that is not writable")
+        _validate.fail(f"out={out}", "a place in a writable folder", "one that is not writable")
     return path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ def read_labelled(
     path: str | Path,
     *,
     label: str | None = None,
+    classes: Sequence[int] | Sequence[str] = (),
     features_key: str | None = None,
     label_key: str | None = None,
 ) -> LabelledData:
@@ -37,6 +39,8 @@ def read_labelled(
         path: A ``.parquet`` or ``.csv`` file, a folder of Parquet files, or an ``.npz`` file.
         label: Label column of a table. All other columns are features: numbers, or one column of
             lists of equal length.
+        classes: Classes that labels are looked for among. CSV files hold text only: there a label
+            is the class that is written so, and ``007`` is not 7.
         features_key: Array of an ``.npz`` file that holds the features.
         label_key: Array of an ``.npz`` file that holds the labels.
 
@@ -54,7 +58,7 @@ def read_labelled(
         return _read_npz(path, features_key, label_key)
     if label is None:
         _validate.fail("--label", "the name of the label column", "nothing")
-    return _split_table(path, _read_table(path, suffix), label)
+    return _split_table(path, _read_table(path, suffix, label), label, classes)
 
 
 def _read_npz(path: Path, features_key: str | None, label_key: str | None) -> LabelledData:
@@ -77,9 +81,13 @@ def _read_npz(path: Path, features_key: str | None, label_key: str | None) -> La
         _validate.fail(str(path), "an .npz file without pickled objects", error)
 
 
-def _read_table(path: Path, suffix: str) -> pa.Table:
+def _read_table(path: Path, suffix: str, label: str) -> pa.Table:
     try:
-        table = pa.csv.read_csv(path) if suffix == ".csv" else pq.read_table(path)
+        if suffix == ".csv":
+            as_text = pa.csv.ConvertOptions(column_types={label: pa.string()})
+            table = pa.csv.read_csv(path, convert_options=as_text)
+        else:
+            table = pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         _validate.fail(str(path), f"a {suffix[1:]} table", reason)
@@ -88,7 +96,9 @@ def _read_table(path: Path, suffix: str) -> pa.Table:
     return table
 
 
-def _split_table(path: Path, table: pa.Table, label: str) -> LabelledData:
+def _split_table(
+    path: Path, table: pa.Table, label: str, classes: Sequence[int] | Sequence[str]
+) -> LabelledData:
     if label not in table.column_names:
         columns = table.column_names
         shown = ", ".join(columns[:8]) + (f", ... ({len(columns)} in all)" if columns[8:] else "")
@@ -104,7 +114,11 @@ def _split_table(path: Path, table: pa.Table, label: str) -> LabelledData:
         features = np.column_stack(
             [_number_column(path, name, rest.column(name)) for name in rest.column_names]
         )
-    return LabelledData(features, _label_column(table.column(label)))
+    labels = _label_column(table.column(label))
+    if path.suffix.lower() == ".csv":
+        written = {str(value): value for value in classes}
+        labels = np.array([written.get(text, text) for text in labels], dtype=object)
+    return LabelledData(features, labels)
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -70,6 +70,10 @@ class Schema(FrozenModel):
             _validate.fail("label_clip_norm", "1.0, the norm of a one-hot label", number)
         return number
 
+    def to_json(self) -> str:
+        """Return the schema as JSON, as ``--schema`` reads it."""
+        return self.model_dump_json(indent=2)
+
     @property
     def num_classes(self) -> int:
         """Number of classes K."""

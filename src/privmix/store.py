@@ -12,33 +12,46 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privmix import _validate
 from privmix.certificate import FILE_NAME, Certificate
+from privmix.mechanism import MixtureConfig, ReleaseConfig
 from privmix.plan import ReleasePlan
+from privmix.schema import Schema
 
 DATA_DIR = "data"
 CARD_NAME = "README.md"
 _PART_BYTES = 256 << 20
 
-Labels = NDArray[np.float32] | NDArray[np.int64]
+# Names of a hybrid release's tables in its ``component`` column.
+COMPONENTS = ("class_sums", "mixtures")
+
+
+class Rows(NamedTuple):
+    """A run of published rows: features, and class indices or label weights or neither."""
+
+    features: NDArray[np.float32]
+    labels: NDArray[np.int64] | None = None
+    label_weights: NDArray[np.float32] | None = None
 
 
 class PartWriter:
     """Writes blocks of rows, in order, as Parquet parts of bounded size."""
 
-    def __init__(self, folder: Path, plan: ReleasePlan) -> None:
+    def __init__(self, folder: Path, mechanism: ReleaseConfig) -> None:
         self._folder = folder / DATA_DIR
         self._folder.mkdir()
-        self._num_features, self._num_classes = plan.num_features, plan.num_classes
-        self._public_labels = plan.label_noise_multiplier is None
-        self._rows_per_part = max(1, _PART_BYTES // (4 * plan.row_width))
+        self._mechanism = mechanism
+        width = max(part.row_width for part in mechanism.components)
+        self._rows_per_part = max(1, _PART_BYTES // (4 * width))
+        self._schema = _columns(mechanism)
         self._writer: pq.ParquetWriter | None = None
         self._part = 0
         self._rows_in_part = 0
@@ -54,32 +67,27 @@ class PartWriter:
     ) -> None:
         self._close_part()
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of a part."""
-        label = (
-            pa.field("label", pa.int64(), nullable=False)
-            if self._public_labels
-            else pa.field("label_weights", _vector_type(self._num_classes), nullable=False)
-        )
-        return pa.schema(
-            [pa.field("features", _vector_type(self._num_features), nullable=False), label]
-        )
-
-    def write(self, features: NDArray[np.float32], labels: Labels) -> None:
-        """Append one block of rows."""
+    def write(self, table: int, rows: Rows) -> None:
+        """Append one block of rows of one table."""
         if self._writer is None:
             path = self._folder / f"part-{self._part:05d}.parquet"
             # Noise does not compress; plain pages are the fastest to write and to read.
             self._writer = pq.ParquetWriter(
-                path, self.schema, compression="none", use_dictionary=False, write_statistics=False
+                path, self._schema, compression="none", use_dictionary=False, write_statistics=False
             )
-        columns = [
-            _vectors(features),
-            pa.array(labels) if self._public_labels else _vectors(labels.astype(np.float32)),
-        ]
-        self._writer.write_table(pa.Table.from_arrays(columns, schema=self.schema))
-        self._rows_in_part += len(features)
+        count = len(rows.features)
+        arrays = []
+        for name in self._schema.names:
+            if name == "component":
+                arrays.append(pa.array([COMPONENTS[table]] * count))
+            elif name == "label":
+                arrays.append(
+                    pa.array(rows.labels if rows.labels is not None else [None] * count, pa.int64())
+                )
+            else:
+                arrays.append(_vectors(getattr(rows, name)))
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+        self._rows_in_part += count
         if self._rows_in_part >= self._rows_per_part:
             self._close_part()
 
@@ -90,12 +98,24 @@ class PartWriter:
             self._part += 1
 
 
+def _columns(mechanism: ReleaseConfig) -> pa.Schema:
+    features = pa.field("features", _vector_type(mechanism.num_features), nullable=False)
+    if len(mechanism.components) > 1:
+        component = pa.field("component", pa.string(), nullable=False)
+        return pa.schema([component, features, pa.field("label", pa.int64())])
+    if mechanism.components[0].labels == "public":
+        return pa.schema([features, pa.field("label", pa.int64(), nullable=False)])
+    weights = _vector_type(mechanism.num_classes)
+    return pa.schema([features, pa.field("label_weights", weights, nullable=False)])
+
+
 def _vector_type(width: int) -> pa.DataType:
     # The child is named as Parquet readers name it, so that files and tables agree.
     return pa.list_(pa.field("element", pa.float32(), nullable=False), width)
 
 
-def _vectors(rows: NDArray[np.float32]) -> pa.Array:
+def _vectors(rows: NDArray[np.float32] | None) -> pa.Array:
+    assert rows is not None
     flat = pa.array(np.ascontiguousarray(rows).reshape(-1))
     return pa.FixedSizeListArray.from_arrays(flat, type=_vector_type(rows.shape[1]))
 
@@ -116,34 +136,31 @@ def _file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class Release:
-    """A release folder, opened for reading; arrays are read when first asked for.
+class Table:
+    """One table of a release: its public facts, and its rows, read when asked for.
 
     Attributes:
         folder: The release folder.
-        certificate: Its certificate. Opening a release does not check it: ``privmix.verify`` does.
+        certificate: The release's certificate.
+        certificate_digest: SHA-256 of the certificate's file.
+        config: The table's mechanism.
 
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        path = self.folder / FILE_NAME
-        if not path.is_file():
-            _validate.fail(str(folder), f"a sealed release folder with a {FILE_NAME}", "none")
-        self.certificate_digest = _file_digest(path)
-        self.certificate = Certificate.from_json(path.read_bytes(), place=str(path))
-
-    def __repr__(self) -> str:
-        c = self.certificate
-        return (
-            f"Release({str(self.folder)!r}, design={self.design!r}, rows={self.num_mixtures}, "
-            f"epsilon={c.epsilon:.4g}, delta={c.delta:g})"
-        )
+    def __init__(
+        self, folder: Path, certificate: Certificate, certificate_digest: str, number: int = 0
+    ) -> None:
+        self.folder, self.certificate = folder, certificate
+        self.certificate_digest = certificate_digest
+        self.config = certificate.mechanism.components[number]
+        self._facts = certificate.tables[number]
+        several = len(certificate.mechanism.components) > 1
+        self._component = COMPONENTS[number] if several else None
 
     @property
     def design(self) -> str:
         """How records entered rows."""
-        return self.certificate.mechanism.design
+        return self.config.design
 
     @property
     def classes(self) -> tuple[int, ...] | tuple[str, ...]:
@@ -153,32 +170,32 @@ class Release:
     @property
     def num_classes(self) -> int:
         """Number of classes K."""
-        return self.certificate.mechanism.num_classes
+        return self.config.num_classes
 
     @property
     def num_features(self) -> int:
         """Width d of a row's features."""
-        return self.certificate.mechanism.num_features
+        return self.config.num_features
 
     @property
     def num_records(self) -> int:
         """Public planning constant n; not the actual number of records."""
-        return self.certificate.mechanism.num_records
+        return self.config.num_records
 
     @property
     def num_mixtures(self) -> int:
         """Number of rows T."""
-        return self.certificate.mechanism.num_mixtures
+        return self.config.num_mixtures
 
     @property
     def mix_size(self) -> float:
-        """Public divisor of a row."""
-        return self.certificate.mechanism.mix_size
+        """Planned number of records in a row."""
+        return self.config.mix_size
 
     @property
     def sampling_prob(self) -> float:
         """Probability that a record entered a row (of its class, for ``stratified``)."""
-        return self.certificate.mechanism.sampling_prob
+        return self.config.sampling_prob
 
     @property
     def feature_clip_norm(self) -> float:
@@ -188,85 +205,130 @@ class Release:
     @property
     def feature_noise_stddev(self) -> float:
         """Noise stddev of a published feature value."""
-        return self.certificate.feature_noise_stddev
+        return self._facts.feature_noise_stddev
 
     @property
     def label_noise_stddev(self) -> float | None:
-        """Noise stddev of a published label weight; None for public labels."""
-        return self.certificate.label_noise_stddev
+        """Noise stddev of a published label weight; None without label weights."""
+        return self._facts.label_noise_stddev
 
-    @property
-    def _part_paths(self) -> list[Path]:
-        return sorted((self.folder / DATA_DIR).glob("*.parquet"))
+    def iter_rows(self) -> Iterator[Rows]:
+        """Yield successive runs of rows, in order.
 
-    @property
-    def _label_column(self) -> str:
-        return "label" if self.label_noise_stddev is None else "label_weights"
-
-    def iter_blocks(self) -> Iterator[tuple[NDArray[np.float32], Labels]]:
-        """Yield (features, labels) of successive runs of rows, in order.
-
-        Features have shape (rows, num_features); labels are class indices of shape (rows,) for
-        ``stratified``, label weights of shape (rows, num_classes) otherwise.
+        Features have shape (rows, num_features), class indices (rows,), label weights
+        (rows, num_classes).
 
         Raises:
             InvalidInputError: A part that cannot be read, or that has other columns.
 
         """
-        for path in self._part_paths:
+        for path in sorted((self.folder / DATA_DIR).glob("*.parquet")):
             try:
                 file = pq.ParquetFile(path)
                 for group in range(file.num_row_groups):
-                    table = file.read_row_group(group, columns=["features", self._label_column])
-                    yield self._block(path, table)
+                    table = file.read_row_group(group)
+                    if self._component is not None:
+                        table = table.filter(pc.field("component") == self._component)
+                    if table.num_rows:
+                        yield self._rows(path, table)
             except (pa.ArrowException, OSError, KeyError) as error:
                 reason = str(error).splitlines()[0]
                 _validate.fail(str(path), "a Parquet part of a release", reason)
 
-    def _block(self, path: Path, table: pa.Table) -> tuple[NDArray[np.float32], Labels]:
+    def iter_blocks(
+        self,
+    ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32] | NDArray[np.int64]]]:
+        """Yield (features, class indices or label weights) of successive runs of rows.
+
+        Rows without labels have label weights of shape (rows, 0).
+        """
+        for rows in self.iter_rows():
+            if rows.labels is not None:
+                yield rows.features, rows.labels
+            elif rows.label_weights is not None:
+                yield rows.features, rows.label_weights
+            else:
+                yield rows.features, np.empty((len(rows.features), 0), dtype=np.float32)
+
+    def _rows(self, path: Path, table: pa.Table) -> Rows:
         features = _matrix(path, table.column("features"), self.num_features)
-        column = table.column(self._label_column)
-        if self._label_column == "label_weights":
-            return features, _matrix(path, column, self.num_classes)
-        labels = column.to_numpy()
+        if self.config.labels == "mixed":
+            weights = _matrix(path, table.column("label_weights"), self.num_classes)
+            return Rows(features, label_weights=weights)
+        if self.config.labels == "absent":
+            return Rows(features)
+        labels = table.column("label").to_numpy()
         if labels.dtype != np.int64 or (labels < 0).any() or (labels >= self.num_classes).any():
             _validate.fail(f"{path}: label", f"class indices below {self.num_classes}", "others")
-        return features, labels
+        return Rows(features, labels=labels)
 
     @cached_property
-    def _arrays(self) -> tuple[NDArray[np.float32], Labels]:
-        features = np.empty((self.num_mixtures, self.num_features), dtype=np.float32)
-        shape = (self.num_mixtures, self.num_classes)
-        labels: Labels = (
-            np.empty(shape[:1], dtype=np.int64)
-            if self.label_noise_stddev is None
-            else np.empty(shape, dtype=np.float32)
+    def _all_rows(self) -> Rows:
+        parts = list(self.iter_rows())
+        found = sum(len(part.features) for part in parts)
+        if found != self.num_mixtures:
+            _validate.fail(str(self.folder), f"{self.num_mixtures} rows, as certified", found)
+        first = parts[0]
+        return Rows(
+            np.concatenate([part.features for part in parts]),
+            None if first.labels is None else np.concatenate([part.labels for part in parts]),
+            None
+            if first.label_weights is None
+            else np.concatenate([part.label_weights for part in parts]),
         )
-        stop = 0
-        for block_features, block_labels in self.iter_blocks():
-            start, stop = stop, stop + len(block_features)
-            if stop <= self.num_mixtures:
-                features[start:stop], labels[start:stop] = block_features, block_labels
-        if stop != self.num_mixtures:
-            _validate.fail(str(self.folder), f"{self.num_mixtures} rows, as certified", stop)
-        return features, labels
 
     @property
     def features(self) -> NDArray[np.float32]:
         """All rows' features, shape (num_mixtures, num_features)."""
-        return self._arrays[0]
+        return self._all_rows.features
 
     @property
     def labels(self) -> NDArray[np.int64] | None:
-        """All rows' class indices, shape (num_mixtures,); None where labels are mixed."""
-        labels = self._arrays[1]
-        return labels if labels.dtype == np.int64 else None  # type: ignore[return-value]
+        """All rows' class indices, shape (num_mixtures,); None unless labels are public."""
+        return self._all_rows.labels
 
     @property
     def label_weights(self) -> NDArray[np.float32] | None:
-        """All rows' label weights, shape (num_mixtures, num_classes); None for public labels."""
-        labels = self._arrays[1]
-        return labels if labels.dtype == np.float32 else None  # type: ignore[return-value]
+        """All rows' label weights, shape (num_mixtures, num_classes), or None."""
+        return self._all_rows.label_weights
+
+
+class Release(Table):
+    """A release folder, opened for reading; arrays are read when first asked for.
+
+    A ``hybrid`` release has two ``tables``; its other attributes are those of the first, the class
+    sums, except ``design`` and ``num_mixtures``.
+
+    Attributes:
+        folder: The release folder.
+        certificate: Its certificate. Opening a release does not check it: ``privmix.verify`` does.
+        certificate_digest: SHA-256 of the certificate's file.
+        tables: The tables of the release, one but for ``hybrid``.
+
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        path = Path(folder) / FILE_NAME
+        if not path.is_file():
+            _validate.fail(str(folder), f"a sealed release folder with a {FILE_NAME}", "none")
+        content = path.read_bytes()
+        certificate = Certificate.from_json(content, place=str(path))
+        digest = hashlib.sha256(content).hexdigest()
+        super().__init__(Path(folder), certificate, digest)
+        numbers = range(len(certificate.mechanism.components))
+        self.tables = tuple(Table(self.folder, certificate, digest, i) for i in numbers)
+
+    def __repr__(self) -> str:
+        c = self.certificate
+        return (
+            f"Release({str(self.folder)!r}, design={self.design!r}, "
+            f"rows={c.mechanism.num_mixtures}, epsilon={c.epsilon:.4g}, delta={c.delta:g})"
+        )
+
+    @property
+    def design(self) -> str:
+        """How records entered rows."""
+        return self.certificate.mechanism.design
 
 
 def _matrix(path: Path, column: pa.ChunkedArray, width: int) -> NDArray[np.float32]:
@@ -287,17 +349,22 @@ def dataset_card(plan: ReleasePlan) -> str:
     """Write the README.md of a release: a Hugging Face dataset card, from public facts only."""
     schema = plan.data_schema
     assert schema is not None
-    public_labels = plan.label_noise_multiplier is None
-    label = (
-        "`label`: the class of all the records in the row, as an index into the classes"
-        if public_labels
-        else "`label_weights`: the noisy mean of the records' one-hot labels, one number per class"
-    )
-    layout = (
-        f"{plan.rows_per_class} rows of each class, in the order of the classes"
-        if public_labels
-        else "rows in no particular order"
-    )
+    tables = "\n".join(_describe(part, schema) for part in plan.mechanism.components)
+    columns = {
+        "public": "- `label`: the class of all the records in the row, as an index into the classes\n",
+        "mixed": "- `label_weights`: the noisy sum of the records' one-hot labels over the same "
+        "constant, one number per class\n",
+    }
+    described = columns[plan.mechanism.components[0].labels]
+    if plan.design == "hybrid":
+        described = (
+            f"- `component`: `{COMPONENTS[0]}` or `{COMPONENTS[1]}`\n"
+            "- `label`: the class of a class sum, as an index into the classes; null elsewhere\n"
+        )
+    change = {
+        "add_or_remove_one": "adding or removing any one record",
+        "replace_one": "replacing any one record by another",
+    }[plan.mechanism.neighboring_relation]
     return f"""---
 pretty_name: Private mixtures
 tags:
@@ -310,20 +377,35 @@ configs:
 
 # Private mixtures
 
-Each row is the sum of a random group of private records plus Gaussian noise, divided by a public
-constant. The rows together are ({plan.epsilon:.6g}, {plan.delta:g})-differentially private: adding
-or removing any one record changes the probability of any outcome by at most a factor of
+Each row is a sum of private records, chosen at random, plus Gaussian noise, divided by a public
+constant. The rows together are ({plan.epsilon:.6g}, {plan.delta:g})-differentially private:
+{change} changes the probability of any outcome by at most a factor of
 exp({plan.epsilon:.6g}), but for a probability of {plan.delta:g}. `certificate.json` states the
 mechanism; `privmix verify` recomputes its guarantee from it.
 
-- {plan.num_mixtures} rows ({layout}), design `{plan.design}`
-- `features`: {plan.num_features} numbers, the noisy mean of the records' feature vectors, each
-  clipped to L2 norm {schema.feature_clip_norm:g}
-- {label}
-- noise standard deviation of a feature value: \
-{plan.feature_noise_multiplier * schema.feature_clip_norm / plan.mix_size:.6g}
-- classes: {json.dumps(list(schema.classes), ensure_ascii=False)}
+Design `{plan.design}`:
+
+{tables}
+
+Columns:
+
+- `features`: {schema.num_features} numbers, the noisy sum of the records' feature vectors, each
+  clipped to L2 norm {schema.feature_clip_norm:g}, over the constant
+{described}
+Classes: {json.dumps(list(schema.classes), ensure_ascii=False)}
 
 A row can hold many records, one, or none: single rows mean little, and a learner should know the
 noise. `privmix train` fits one that does.
 """
+
+
+def _describe(config: MixtureConfig, schema: Schema) -> str:
+    layout = ""
+    if config.rows_per_class is not None:
+        rows = "row" if config.rows_per_class == 1 else "rows"
+        layout = f", {config.rows_per_class} {rows} of each class in the order of the classes"
+    noise = config.published_stddev(schema.feature_clip_norm, "feature")
+    return (
+        f"- {config.num_mixtures} rows (`{config.design}`{layout}), divided by "
+        f"{config.divisor:.6g}; noise standard deviation of a feature value: {noise:.6g}"
+    )

@@ -15,7 +15,7 @@ from scipy.stats import chi2
 
 from privmix._validate import FrozenModel, InvalidInputError
 from privmix.certificate import FILE_NAME, FORMAT_VERSION, Certificate
-from privmix.store import CARD_NAME, Release, file_digests
+from privmix.store import CARD_NAME, Release, Rows, Table, file_digests
 
 # Probability that a sound release is flagged by its rows; shared by the three tests below.
 FALSE_ALARM = 1e-6
@@ -73,7 +73,8 @@ def verify(folder: str | Path, *, expect_digest: str | None = None) -> Verificat
     reasons += file_reasons
     reasons += _guarded(certificate.recheck)
     if not file_reasons:  # rows that are not the certified ones are not worth a test
-        reasons += _guarded(lambda: check_rows(release))
+        for table in release.tables:
+            reasons += _guarded(lambda table=table: check_rows(table, FALSE_ALARM / 2))
     return Verification(
         valid=not reasons,
         epsilon=certificate.epsilon,
@@ -112,13 +113,13 @@ def _check_files(folder: Path, certificate: Certificate) -> list[str]:
     return reasons
 
 
-def check_rows(release: Release) -> list[str]:
+def check_rows(table: Table, false_alarm: float = FALSE_ALARM) -> list[str]:
     """Test that rows, columns and directions vary at least as much as the stated noise.
 
     A published row is (private) signal plus Gaussian noise, independent of it. Given the signal, a
     sum of squares over known noise variance is a noncentral chi-square variable, hence at least as
     large as a central one in the stochastic order, whatever the signal is. So the tests below are
-    one-sided, and a sound release fails one of them with probability at most ``FALSE_ALARM``:
+    one-sided, and a sound release fails one of them with probability at most ``false_alarm``:
 
     - each row's sum of squares against chi-square with ``row_width`` degrees of freedom;
     - each column's sum of squares about its mean (``stratified``: about its class mean) against
@@ -132,15 +133,15 @@ def check_rows(release: Release) -> list[str]:
         A line for each test that failed.
 
     """
-    moments = _Moments(release)
-    for features, labels in release.iter_blocks():
-        moments.add(features, labels)
-    num_rows, width = release.num_mixtures, moments.width
+    moments = _Moments(table)
+    for rows in table.iter_rows():
+        moments.add(rows)
+    num_rows, width = table.num_mixtures, moments.width
     if moments.num_rows != num_rows:
         return [f"data: {moments.num_rows} rows, but the certificate states {num_rows}"]
     if not moments.finite:
         return ["data: a value is not finite"]
-    share = FALSE_ALARM / 3
+    share = false_alarm / 3
     reasons = moments.layout_reasons
     low = int((moments.row_squares < chi2.ppf(share / num_rows, width)).sum())
     if low:
@@ -162,14 +163,13 @@ def check_rows(release: Release) -> list[str]:
 class _Moments:
     """Sums over the standardised table, one pass, memory independent of the number of rows."""
 
-    def __init__(self, release: Release) -> None:
-        self._feature_stddev = release.feature_noise_stddev
-        self._label_stddev = release.label_noise_stddev
-        self._rows_per_class = release.num_mixtures // release.num_classes
-        self.width = release.num_features + (
-            0 if self._label_stddev is None else release.num_classes
-        )
-        self.num_groups = 1 if self._label_stddev is not None else release.num_classes
+    def __init__(self, table: Table) -> None:
+        config = table.config
+        self._feature_stddev = table.feature_noise_stddev
+        self._label_stddev = table.label_noise_stddev
+        self._rows_per_class = config.rows_per_class
+        self.width = config.row_width
+        self.num_groups = 1 if config.rows_per_class is None else config.num_classes
         self.num_rows = 0
         self.finite = True
         self.layout_reasons: list[str] = []
@@ -182,18 +182,17 @@ class _Moments:
         self.second = np.zeros((size, size))
         self._squares = np.zeros(self.width)
 
-    def add(
-        self, features: NDArray[np.float32], labels: NDArray[np.float32] | NDArray[np.int64]
-    ) -> None:
-        table = features.astype(np.float64) / self._feature_stddev
+    def add(self, rows: Rows) -> None:
+        table = rows.features.astype(np.float64) / self._feature_stddev
         groups = np.zeros(len(table), dtype=np.int64)
-        if self._label_stddev is None:
-            groups = labels.astype(np.int64)
+        if rows.labels is not None and self._rows_per_class is not None:
+            groups = rows.labels
             due = np.arange(self.num_rows, self.num_rows + len(table)) // self._rows_per_class
             if not np.array_equal(groups, due) and not self.layout_reasons:
                 self.layout_reasons.append("data: labels are not in the order of the classes")
-        else:
-            table = np.hstack([table, labels.astype(np.float64) / self._label_stddev])
+        if rows.label_weights is not None and self._label_stddev is not None:
+            weights = rows.label_weights.astype(np.float64) / self._label_stddev
+            table = np.hstack([table, weights])
         self.finite &= bool(np.isfinite(table).all())
         self.num_rows += len(table)
         self._row_squares.append(np.square(table).sum(axis=1))

@@ -10,6 +10,7 @@ from privmix.accounting import (
     PoissonGaussianEvent,
     SignedGaussianEvent,
     UniformGaussianEvent,
+    account,
     gdp_delta,
     gdp_epsilon,
 )
@@ -180,7 +181,6 @@ def test_no_loss_distribution_without_replacement():
         poisson(1e-5, 0.3, 10**5),  # rare and nearly revealing
         poisson(0.5, 0.02),  # one step of loss above a thousand
         poisson(0.2, 0.05, 100),
-        poisson(1e-4, 1e-3, 10),  # absurdly little noise
         poisson(1e-9, 1.0, 10**6),
         signed(1.0, 0.1, 10),
         eligible(1e-4, 0.3, 0.3, 1000),
@@ -193,6 +193,17 @@ def test_no_loss_distribution_without_replacement():
 def test_extremes_give_ordered_finite_bounds(event, delta):
     lower, upper = epsilon_bounds(event, delta)
     assert 0.0 <= lower <= upper < np.inf
+
+
+@pytest.mark.parametrize(
+    "event", [signed(1.0, 0.01), eligible(0.5, 1.0, 1e-3), poisson(1e-4, 1e-3, 10)], ids=str
+)
+def test_what_fits_no_lattice_is_left_to_the_other_accountants(event):
+    """P-masses below the smallest float would be lost, and with them large Q-masses."""
+    assert epsilon_bounds(event, 1e-5) is None
+    accounting = account(event, 1e-5)
+    assert accounting.accountants["pld"] is None
+    assert accounting.epsilon == accounting.accountants["rdp"].epsilon > 1000.0
 
 
 def test_signed_pair_dominates_in_several_dimensions():

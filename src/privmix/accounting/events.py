@@ -30,7 +30,7 @@ class _CountedEvent(FrozenModel):
     @field_validator("noise_multiplier", mode="before")
     @classmethod
     def _check_noise_multiplier(cls, value: object) -> float:
-        return _validate.real("noise_multiplier", value, above=0.0)
+        return _validate.real("noise_multiplier", value, at_least=1e-4, at_most=1e12)
 
     @field_validator("count", mode="before")
     @classmethod

@@ -27,8 +27,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Protocol, TypeAlias, TypeVar
+from functools import cached_property, wraps
+from typing import ParamSpec, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numba import njit
@@ -52,9 +52,10 @@ from privmix.accounting.events import (
 from privmix.accounting.gdp import gdp_delta, gdp_epsilon
 
 Array: TypeAlias = NDArray[np.float64]
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-_ACCURACY = 1e-4  # relative error of epsilon that the lattice may cause, roughly
+_ACCURACY = 2e-4  # relative error of epsilon that the lattice may cause, roughly
 _MAX_LATTICE = 2**20  # of one step
 _MAX_WINDOW = 2**22  # of the composed loss
 _MESH = 1.0 / 16.0  # quadrature cells are at most this wide, in noise standard deviations
@@ -62,6 +63,8 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 _NEGLIGIBLE_DELTA = 1e-15  # where delta is asked for: the smallest that is resolved
 _WANTED_GAP = 2e-3  # relative distance of two bounds at which they are refined no further
 _TRIES = 3
+_LARGEST_EXPONENT = 600.0  # exp(-600) is still a normal float
+_COARSEST_LOWER = 50.0  # spacing beyond which the lower bound is zero
 _LOST_SHARE = 1e-4  # share of delta spent on outcomes beyond the lattice
 _ALIASED = 1e-9  # tilted mass allowed outside the window of the transform
 _LOG_ORDERS = math.log(1e-9), math.log(1e7)  # where the tilt is searched
@@ -69,8 +72,25 @@ _TILTS = 8  # transforms for one curve of delta
 _MACHINE = float(np.finfo(np.float64).eps)
 
 
-class TooManyPointsError(RuntimeError):
+class _TooManyPointsError(RuntimeError):
     """The lattice is too fine for the memory allowed; a coarser one is needed."""
+
+
+class _DoesNotFitError(RuntimeError):
+    """No lattice holds the losses of this event soundly; other accountants must do."""
+
+
+def _none_if_unfit(function: Callable[_P, _T | None]) -> Callable[_P, _T | None]:
+    """Let a public function return None for an event that fits no lattice."""
+
+    @wraps(function)
+    def guarded(*args: _P.args, **kwargs: _P.kwargs) -> _T | None:
+        try:
+            return function(*args, **kwargs)
+        except _DoesNotFitError:
+            return None
+
+    return guarded
 
 
 # ---------------------------------------------------------------------------------------------
@@ -212,7 +232,7 @@ def _edges(pair: _Pair, origin: float, spacing: float, low: float, high: float) 
     first = math.floor((lowest - origin) / spacing)
     last = math.ceil((highest - origin) / spacing)
     if last - first > _MAX_LATTICE:
-        raise TooManyPointsError
+        raise _TooManyPointsError
     mesh = np.linspace(low, high, math.ceil((high - low) / _MESH) + 1)
     on_lattice = pair.outcome(origin + spacing * np.arange(first, last + 1))
     edges: Array = np.sort(np.concatenate([mesh, np.clip(on_lattice, low, high)]))
@@ -268,16 +288,18 @@ class _Lattice:
 
 def _upper_lattice(step: _Step, spacing: float, reach: float) -> _Lattice:
     pair = step.pair
-    infimum = float(pair.loss(np.array([pair.intervals(reach)[0][0]]))[0])
+    infimum = _lowest_loss(step, reach)
     # A lattice through zero holds the idle step of a revealed coin exactly; otherwise one that
     # starts at the infimum of the loss, where most of the mass of a sampled step is.
     origin = 0.0 if step.share < 1.0 else infimum
     cells = _cells(pair, origin, spacing, reach)
+    # Shares of the mass that go up and down; each is accurate in relative terms.
     up = np.expm1(-cells.above) / math.expm1(-spacing)
+    down = np.exp(-cells.above) * np.expm1(cells.above - spacing) / math.expm1(-spacing)
     first = min(int(cells.bucket.min()), 0)
     size = max(int(cells.bucket.max()) + 2, 1) - first
     index = cells.bucket - first
-    masses = _summed(index, step.share * cells.mass * (1.0 - up), size)
+    masses = _summed(index, step.share * cells.mass * down, size)
     masses += _summed(index + 1, step.share * cells.mass * up, size)
     if step.share < 1.0:
         masses[-first] += 1.0 - step.share
@@ -290,6 +312,8 @@ def _summed(index: NDArray[np.int64], values: Array, size: int) -> Array:
 
 
 def _lower_lattice(step: _Step, spacing: float, reach: float) -> _Lattice:
+    if spacing > _COARSEST_LOWER:  # no bound worth having
+        return _Lattice(0.0, spacing, np.zeros(1), 1.0)
     cells = _cells(step.pair, -spacing / 2.0, spacing, reach)
     masses = np.append(step.share * cells.mass, 1.0 - step.share)
     losses = np.append(spacing * (cells.bucket - 0.5) + cells.above, 0.0)
@@ -458,7 +482,7 @@ class _Composition:
         spacing = self.parts[0][0].spacing
         size = math.ceil((high - low) / spacing) + 2
         if size > _MAX_WINDOW:
-            raise TooManyPointsError
+            raise _TooManyPointsError
         size = int(fft.next_fast_len(size, real=True))
         transform_error = 10.0 * _MACHINE * math.log2(size + 2)
         log_spectrum = np.zeros(size // 2 + 1, np.complex128)
@@ -608,6 +632,20 @@ def _reach(steps: Iterable[tuple[_Step, int]], delta: float) -> float:
     return max(-float(ndtri(_LOST_SHARE * delta / (4.0 * total))), 6.0)
 
 
+def _check_fit(steps: Iterable[tuple[_Step, int]], reach: float) -> None:
+    """Refuse steps with an outcome so unlikely under P, yet not under Q, that its P-mass underflows.
+
+    Only near-certain participation with very little noise is refused: losses below -600.
+    """
+    if any(_lowest_loss(step, reach) < -_LARGEST_EXPONENT for step, _ in steps):
+        raise _DoesNotFitError
+
+
+def _lowest_loss(step: _Step, reach: float) -> float:
+    low = step.pair.intervals(reach)[0][0]
+    return float(step.pair.loss(np.array([low]))[0])
+
+
 def _compose(
     steps: tuple[tuple[_Step, int], ...], spacing: float, reach: float, upper: bool
 ) -> _Composition:
@@ -617,16 +655,17 @@ def _compose(
 
 def _with_coarsening(compute: Callable[[float], _T], spacing: float) -> tuple[_T, float]:
     """``compute(spacing)`` with the finest spacing that fits; the spacing is returned too."""
-    for _ in range(60):
+    while spacing < _LARGEST_EXPONENT:
         try:
             return compute(spacing), spacing
-        except TooManyPointsError:
+        except _TooManyPointsError:
             spacing *= 2.0
-    raise InvalidInputError("event", "a mechanism whose loss fits a lattice", "too wide a loss")
+    raise _DoesNotFitError
 
 
+@_none_if_unfit
 def epsilon_bounds(event: SimpleEvent | ComposedEvent, delta: float) -> tuple[float, float] | None:
-    """Certified lower and upper bound on epsilon at ``delta``; None if the event has no PLD.
+    """Certified lower and upper bound on epsilon at ``delta``; None if the event has no PLD here.
 
     Both hold for the mechanism's dominating pair, in the worse of the two directions.
     """
@@ -639,6 +678,7 @@ def epsilon_bounds(event: SimpleEvent | ComposedEvent, delta: float) -> tuple[fl
         return exact * (1.0 - 2e-12), exact
     steps = problem.all_steps
     reach = _reach(steps, delta)
+    _check_fit(steps, reach)
 
     def bound(spacing: float, upper: bool) -> float:
         composition = _compose(steps, spacing, reach, upper)
@@ -652,16 +692,17 @@ def epsilon_bounds(event: SimpleEvent | ComposedEvent, delta: float) -> tuple[fl
     for _ in range(_TRIES):
         found, used = _with_coarsening(lambda h: bound(h, False), spacing)
         lower = max(lower, found)
-        if lower >= (1.0 - _WANTED_GAP) * upper or used > spacing or spacing > 100.0:
+        if lower >= (1.0 - _WANTED_GAP) * upper or used > spacing:
             break
         spacing /= 3.0
     return lower, upper
 
 
+@_none_if_unfit
 def epsilon_upper(
     event: SimpleEvent | ComposedEvent, deltas: Sequence[float]
 ) -> list[float] | None:
-    """Certified upper bounds on epsilon at several deltas; None if the event has no PLD.
+    """Certified upper bounds on epsilon at several deltas; None if the event has no PLD here.
 
     One lattice, fit for the smallest delta, serves all.
     """
@@ -672,6 +713,7 @@ def epsilon_upper(
     if not problem.steps:
         return [gdp_epsilon(problem.gdp_mu, delta) for delta in deltas]
     reach = _reach(problem.all_steps, min(deltas))
+    _check_fit(problem.all_steps, reach)
     spacing = min(_spacing(problem.all_steps, reach, delta) for delta in (min(deltas), max(deltas)))
 
     def bounds(spacing: float) -> list[float]:
@@ -682,13 +724,15 @@ def epsilon_upper(
     return _with_coarsening(bounds, spacing)[0]
 
 
-def reverse_log_moments(event: SignedGaussianEvent, orders: Array) -> Array:
-    """Upper bounds on log E_P[(Q/P)^order] of one step, from the upper lattice.
+@_none_if_unfit
+def reverse_log_moments(event: SignedGaussianEvent, orders: Array) -> Array | None:
+    """Upper bounds on log E_P[(Q/P)^order] of one step, from the upper lattice; None without.
 
     Moments of order above one grow under dominance. Outcomes outside the lattice have Q/P of at
     most one over its infimum exp(loss at 0), since the loss grows with the outcome's size.
     """
     step, reach = _step_of(event), 12.0
+    _check_fit(((step, 1),), reach)
     lattice, _ = _with_coarsening(
         lambda spacing: _upper_lattice(step, spacing, reach), _spacing(((step, 1),), reach, 1e-6)
     )
@@ -699,8 +743,9 @@ def reverse_log_moments(event: SignedGaussianEvent, orders: Array) -> Array:
     return moments
 
 
+@_none_if_unfit
 def delta_bounds(event: SimpleEvent | ComposedEvent, epsilon: float) -> tuple[float, float] | None:
-    """Certified lower and upper bound on delta at ``epsilon``; None if the event has no PLD."""
+    """Certified lower and upper bound on delta at ``epsilon``; None if the event has no PLD here."""
     epsilon = _validate.real("epsilon", epsilon, at_least=0.0)
     problem = _problem(event)
     if problem is None:
@@ -709,6 +754,7 @@ def delta_bounds(event: SimpleEvent | ComposedEvent, epsilon: float) -> tuple[fl
         exact = gdp_delta(problem.gdp_mu, epsilon)
         return exact * (1.0 - 1e-12), exact * (1.0 + 1e-12)
     reach = _reach(problem.all_steps, _NEGLIGIBLE_DELTA)
+    _check_fit(problem.all_steps, reach)
 
     def bound(spacing: float, upper: bool) -> float:
         composition = _compose(problem.all_steps, spacing, reach, upper)
@@ -747,6 +793,7 @@ def _order_for(composition: _Composition, epsilon: float) -> float:
     return math.exp(best.x)
 
 
+@_none_if_unfit
 def delta_profile(event: SimpleEvent | ComposedEvent, epsilons: Array) -> Array | None:
     """Certified upper bounds on delta at increasing ``epsilons`` >= 0; None without a PLD."""
     problem = _problem(event)
@@ -756,6 +803,7 @@ def delta_profile(event: SimpleEvent | ComposedEvent, epsilons: Array) -> Array 
         exact = [gdp_delta(problem.gdp_mu, epsilon) for epsilon in epsilons]
         return np.asarray(exact) * (1.0 + 1e-12)
     reach = _reach(problem.all_steps, _NEGLIGIBLE_DELTA)
+    _check_fit(problem.all_steps, reach)
 
     def profile(spacing: float) -> Array:
         composition = _compose(problem.all_steps, spacing, reach, upper=True)

@@ -207,7 +207,7 @@ def _silent_logger(name: str) -> Iterator[None]:
 
 
 def _log_moment_poisson(order: int, sampling_prob: float, noise_multiplier: float) -> float:
-    """log E_Q[(P/Q)^order], Zhu and Wang 2019, Theorem 6, with the Gaussian's own moments."""
+    """Log E_Q[(P/Q)^order], Zhu and Wang 2019, Theorem 6, with the Gaussian's own moments."""
     k = np.arange(order + 1.0)
     moments = k * (k - 1.0) / (2.0 * noise_multiplier**2)
     return pld.log_sum_exp(_log_binomials(order, sampling_prob) + moments)
@@ -244,9 +244,12 @@ def _rdp_signed(event: SignedGaussianEvent) -> Array:
         for a in orders
     ]
     backward = pld.reverse_log_moments(event, orders)
+    unsigned = _rdp_poisson(event.sampling_prob, event.noise_multiplier)
+    if backward is None:
+        return unsigned
     curve = np.full_like(ORDERS, np.inf)
     curve[np.searchsorted(ORDERS, orders)] = np.maximum(forward, backward) / (orders - 1.0)
-    return np.minimum(curve, _rdp_poisson(event.sampling_prob, event.noise_multiplier))
+    return np.minimum(curve, unsigned)
 
 
 def _rdp_uniform(event: UniformGaussianEvent, orders: Array) -> Array:
@@ -303,7 +306,8 @@ def _log_binomials(n: int, prob: float) -> Array:
 def _log_choose(n: int) -> Array:
     """Logs of the n + 1 binomial coefficients."""
     factorials = _log_factorials()
-    return factorials[n] - factorials[: n + 1] - factorials[n::-1]
+    result: Array = factorials[n] - factorials[: n + 1] - factorials[n::-1]
+    return result
 
 
 @lru_cache(maxsize=1)

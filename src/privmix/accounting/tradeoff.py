@@ -9,6 +9,7 @@ maximum is a certified lower bound.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -85,6 +86,8 @@ def tradeoff_report(event: SimpleEvent | ComposedEvent, *, num_points: int = 201
     fpr, fnr = tradeoff_curve(event, num_points=num_points)
     tpr = [1.0 - float(np.interp(rate, fpr, fnr)) for rate in (0.001, 0.01)]
     found = gdp.event_gdp_mu(event)
+    if found is not None and not math.isfinite(found[0]):
+        found = None
     sup, l2 = (
         (None, None)
         if found is None

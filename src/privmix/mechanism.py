@@ -1,0 +1,433 @@
+"""Mechanisms of releases: every number of a design, all of it public.
+
+One configuration yields the row layout, the inclusion probabilities, the noise and the accounting
+event, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import Field, model_validator
+
+from privmix import _validate
+from privmix._validate import FrozenModel
+from privmix.accounting import (
+    ComposedEvent,
+    EligibleGaussianEvent,
+    Event,
+    GaussianEvent,
+    PoissonGaussianEvent,
+    SignedGaussianEvent,
+    UniformGaussianEvent,
+)
+from privmix.designs import WEIGHT_SCALE, RowBlock, row_blocks
+from privmix.noise import MAX_STDDEV
+
+MixtureDesign = Literal["poisson", "signed", "stratified", "hierarchical", "uniform", "transposed"]
+Design = Literal[
+    "poisson", "signed", "stratified", "hybrid", "hierarchical", "uniform", "transposed"
+]
+Relation = Literal["add_or_remove_one", "replace_one"]
+DESIGNS: tuple[Design, ...] = (
+    "poisson",
+    "signed",
+    "stratified",
+    "hybrid",
+    "hierarchical",
+    "uniform",
+    "transposed",
+)
+
+# The noise drawn is this much larger than the noise accounted for, so that no rounding of a
+# double on the way makes it smaller.
+_ROUNDING_ALLOWANCE = 1 + 1e-12
+_BLOCK_BYTES = 4 << 20
+_SHARD_RECORDS = 1 << 16
+# What one record can change of a feature sum and of a one-hot label sum, squared, in clip norms:
+# a record comes or goes, or a vector is replaced by another, which for labels is another corner
+# of the simplex.
+_SQUARED_CHANGE = {"add_or_remove_one": (1.0, 1.0), "replace_one": (4.0, 2.0)}
+
+
+def joint_noise_multiplier(
+    feature: float, label: float | None, relation: Relation = "add_or_remove_one"
+) -> float:
+    """Combine feature and label noise multipliers.
+
+    1/s^2 = 1/s_x^2 + 1/s_y^2 under add_or_remove_one: in units of each part's noise, one record
+    moves a row by the vector (x / (s_x C_x), y / (s_y C_y)), whose squared norm is at most that
+    sum. Under replace_one, x may become -x and a one-hot y another one:
+    1/s^2 = 4/s_x^2 + 2/s_y^2. ``None`` stands for labels that are public or absent: they cost
+    nothing.
+    """
+    feature_change, label_change = _SQUARED_CHANGE[relation]
+    label_part = 0.0 if label is None else label_change / label**2
+    return 1 / math.sqrt(feature_change / feature**2 + label_part)
+
+
+def split_noise_multiplier(
+    joint: float, label_balance: float | None, relation: Relation = "add_or_remove_one"
+) -> tuple[float, float | None]:
+    """Split a joint noise multiplier into (feature, label) with label = label_balance * feature.
+
+    Without a balance there is no label noise.
+    """
+    feature_change, label_change = _SQUARED_CHANGE[relation]
+    if label_balance is None:
+        return joint * math.sqrt(feature_change), None
+    feature = joint * math.sqrt(feature_change + label_change / label_balance**2)
+    return feature, label_balance * feature
+
+
+class MixtureConfig(FrozenModel):
+    """One table of mixtures.
+
+    Attributes:
+        design: How records enter rows.
+        num_records: Planning constant n (``uniform``: the exact and public number).
+        num_classes: K.
+        num_features: d.
+        num_mixtures: Number of rows T published.
+        sampling_prob: Probability that a record enters a row (``stratified``: a row of its class).
+        mix_size: Planned number of records in a row: sampling_prob * num_records, over num_classes
+            as well for ``stratified``; exact for ``uniform``. Rows are divided by it, unless they
+            have random weights.
+        noise_multiplier: Joint noise multiplier of features and labels.
+        feature_noise_multiplier: Noise stddev of the feature sums in clip norms (times weight_clip
+            where there are random weights).
+        label_noise_multiplier: The same of the label sums; None where labels are public by
+            construction (``stratified``) or absent.
+        neighboring_relation: What the guarantee compares: data sets that differ by the presence of
+            one record, or by one record's value.
+        class_prob: ``hierarchical``: share of rows that a class is eligible for.
+        eligibility: ``hierarchical``: ``balanced``, every class eligible for the same number of
+            rows, or ``random``, by independent coins.
+        rows_per_record: ``transposed``: number of rows that a record enters.
+        weight_alpha: ``uniform``: concentration of Dirichlet weights, or None for equal ones.
+        weight_clip: ``uniform``: upper bound on a weight.
+
+    """
+
+    design: MixtureDesign
+    num_records: int
+    num_classes: int
+    num_features: int
+    num_mixtures: int
+    sampling_prob: float
+    mix_size: float
+    noise_multiplier: float
+    feature_noise_multiplier: float
+    label_noise_multiplier: float | None
+    neighboring_relation: Relation = "add_or_remove_one"
+    class_prob: float | None = None
+    eligibility: Literal["balanced", "random"] | None = None
+    rows_per_record: int | None = None
+    weight_alpha: float | None = None
+    weight_clip: float | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in ("num_records", "num_features", "num_mixtures"):
+            _validate.integer(name, getattr(self, name))
+        _validate.integer("num_classes", self.num_classes, at_least=2)
+        _validate.probability("sampling_prob", self.sampling_prob)
+        _validate.real("mix_size", self.mix_size, above=0.0, at_most=self.num_records)
+        largest = MAX_STDDEV / (2**16 * (1 if self.weight_clip is None else WEIGHT_SCALE))
+        for name in ("noise_multiplier", "feature_noise_multiplier", "label_noise_multiplier"):
+            if (value := getattr(self, name)) is not None:
+                _validate.real(name, value, above=0.0, at_most=largest)
+        self._check_design()
+        group = self.num_records / (self.num_classes if self.design == "stratified" else 1)
+        self._check_derived("mix_size", self.sampling_prob * group)
+        self._check_derived("noise_multiplier", self._joint)
+        return self
+
+    def _check_design(self) -> None:
+        """Check what only some designs have: it must be there for them and for no other."""
+        own: dict[str, tuple[str, ...]] = {
+            "hierarchical": ("class_prob", "eligibility"),
+            "transposed": ("rows_per_record",),
+        }
+        for design, names in own.items():
+            for name in names:
+                if (getattr(self, name) is None) == (self.design == design):
+                    need = "a value" if self.design == design else f"nothing for {self.design}"
+                    _validate.fail(name, need, getattr(self, name))
+        if (self.weight_alpha is None) != (self.weight_clip is None):
+            _validate.fail("weight_clip", "given with weight_alpha, or neither", self.weight_clip)
+        if self.weight_clip is not None:
+            if self.design != "uniform":
+                _validate.fail("weight_clip", f"nothing for {self.design}", self.weight_clip)
+            _validate.real("weight_alpha", self.weight_alpha, above=0.0)
+            _validate.real("weight_clip", self.weight_clip, at_least=1 / WEIGHT_SCALE, at_most=1.0)
+        self._check_relation()
+        if self.design == "stratified":
+            if self.label_noise_multiplier is not None:
+                _validate.fail(
+                    "label_noise_multiplier", "none: labels are public", self.label_noise_multiplier
+                )
+            if self.num_mixtures % self.num_classes:
+                allowed = f"a multiple of num_classes = {self.num_classes}"
+                _validate.fail("num_mixtures", allowed, self.num_mixtures)
+        if self.class_prob is not None:
+            _validate.real("class_prob", self.class_prob, at_least=self.sampling_prob, at_most=1.0)
+        if self.rows_per_record is not None:
+            _validate.integer("rows_per_record", self.rows_per_record, at_most=self.num_mixtures)
+            self._check_derived("sampling_prob", self.rows_per_record / self.num_mixtures)
+        if self.design == "uniform" and self.mix_size != round(self.mix_size):
+            _validate.fail("mix_size", "an integer for uniform", self.mix_size)
+
+    def _check_relation(self) -> None:
+        allowed: tuple[str, ...] = {
+            "uniform": ("replace_one",),
+            "transposed": ("add_or_remove_one", "replace_one"),
+        }.get(self.design, ("add_or_remove_one",))
+        _validate.one_of(
+            f"neighboring_relation of {self.design}", self.neighboring_relation, allowed
+        )
+
+    def _check_derived(self, name: str, expected: float) -> None:
+        value = getattr(self, name)
+        if not math.isclose(value, expected, rel_tol=1e-9):
+            _validate.fail(name, f"{expected!r}, which follows from the other fields", value)
+
+    @property
+    def _joint(self) -> float:
+        return joint_noise_multiplier(
+            self.feature_noise_multiplier, self.label_noise_multiplier, self.neighboring_relation
+        )
+
+    @property
+    def labels(self) -> Literal["mixed", "public", "absent"]:
+        """Whether rows carry noisy label weights, the class they belong to, or no label."""
+        if self.design == "stratified":
+            return "public"
+        return "absent" if self.label_noise_multiplier is None else "mixed"
+
+    @property
+    def rows_per_class(self) -> int | None:
+        """Rows of each class (``stratified``), or None."""
+        return self.num_mixtures // self.num_classes if self.design == "stratified" else None
+
+    @property
+    def eligible_rows(self) -> int | None:
+        """Rows that each class is eligible for (balanced ``hierarchical``), or None."""
+        if self.eligibility != "balanced" or self.class_prob is None:
+            return None
+        return max(1, round(self.class_prob * self.num_mixtures))
+
+    @property
+    def inclusion_prob(self) -> float:
+        """Probability that a record enters a row it may enter."""
+        if self.eligible_rows is not None:
+            # The share of eligible rows is a whole number of rows, so that mix_size is kept.
+            return min(1.0, self.sampling_prob * self.num_mixtures / self.eligible_rows)
+        return self.sampling_prob / (1.0 if self.class_prob is None else self.class_prob)
+
+    @property
+    def event(self) -> Event:
+        """What the release does, as the accountants see it; see docs/theory/notation.md.
+
+        ``stratified``: a record enters only rows of its own class, so one record's presence is
+        seen by rows_per_class rows. ``hierarchical``: which classes a row is open to is treated as
+        published. ``transposed``: which rows a record enters is treated as published; it then moves
+        them by sqrt(rows_per_record) sensitivities together.
+        """
+        noise = self._joint
+        if self.design == "transposed":
+            assert self.rows_per_record is not None
+            return GaussianEvent(
+                noise_multiplier=noise / math.sqrt(self.rows_per_record),
+                count=1,
+                neighboring_relation=self.neighboring_relation,
+            )
+        if self.design == "uniform":
+            return UniformGaussianEvent(
+                num_records=self.num_records,
+                mix_size=round(self.mix_size),
+                noise_multiplier=noise,
+                count=self.num_mixtures,
+            )
+        if self.eligibility == "random":
+            assert self.class_prob is not None
+            return EligibleGaussianEvent(
+                eligible_prob=self.class_prob,
+                sampling_prob=self.inclusion_prob,
+                noise_multiplier=noise,
+                count=self.num_mixtures,
+            )
+        kind = SignedGaussianEvent if self.design == "signed" else PoissonGaussianEvent
+        return kind(
+            sampling_prob=self.inclusion_prob,
+            noise_multiplier=noise,
+            count=self.rows_per_class or self.eligible_rows or self.num_mixtures,
+        )
+
+    @property
+    def claimed_event(self) -> Event | None:
+        """What NeuroMixGDP's Prop. E.3 takes ``hierarchical`` for: NOT a guarantee."""
+        if self.design != "hierarchical":
+            return None
+        return PoissonGaussianEvent(
+            sampling_prob=self.sampling_prob, noise_multiplier=self._joint, count=self.num_mixtures
+        )
+
+    @property
+    def components(self) -> tuple[MixtureConfig, ...]:
+        """The tables of the release: this one."""
+        return (self,)
+
+    @property
+    def weight_bound(self) -> float:
+        """Largest weight of a record in a row, as drawn."""
+        if self.weight_clip is None:
+            return 1.0
+        return math.floor(self.weight_clip * WEIGHT_SCALE) / WEIGHT_SCALE
+
+    @property
+    def divisor(self) -> float:
+        """What sums are divided by: mix_size, or 1 where random weights add up to about 1."""
+        return self.mix_size if self.weight_clip is None else 1.0
+
+    def noise_stddev(self, sensitivity: float, part: Literal["feature", "label"]) -> float:
+        """Noise stddev of the sums of vectors of norm at most ``sensitivity``, in its units."""
+        return self._multiplier(part) * sensitivity * self.weight_bound * _ROUNDING_ALLOWANCE
+
+    def published_stddev(self, clip_norm: float, part: Literal["feature", "label"]) -> float:
+        """Noise stddev of a published number, in the units of ``clip_norm``."""
+        return self._multiplier(part) * clip_norm * self.weight_bound / self.divisor
+
+    def _multiplier(self, part: Literal["feature", "label"]) -> float:
+        if part == "feature":
+            return self.feature_noise_multiplier
+        if self.label_noise_multiplier is None:
+            raise ValueError("these rows have no label noise")
+        return self.label_noise_multiplier
+
+    @property
+    def row_width(self) -> int:
+        """Published numbers per row that carry noise."""
+        return self.num_features + (self.num_classes if self.labels == "mixed" else 0)
+
+    @property
+    def blocks(self) -> list[RowBlock]:
+        """The layout of the rows; it depends on public sizes only."""
+        block_rows = 1 << max(4, min(12, (_BLOCK_BYTES // (4 * self.row_width)).bit_length() - 1))
+        return row_blocks(self.num_mixtures, block_rows, self.rows_per_class)
+
+    @property
+    def shard_records(self) -> int:
+        """Records that are sampled under one key."""
+        return _SHARD_RECORDS
+
+
+class HybridConfig(FrozenModel):
+    """Class sums and signed feature rows, released together.
+
+    Attributes:
+        components: One row of ``stratified`` sums for each class (sampling probability 1), and
+            ``signed`` rows without labels.
+        feature_budget: Share of the squared GDP parameter that the signed rows were planned with.
+
+    """
+
+    design: Literal["hybrid"] = "hybrid"
+    components: tuple[MixtureConfig, MixtureConfig]
+    feature_budget: float
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _validate.real("feature_budget", self.feature_budget, above=0.0, below=1.0)
+        sums, rows = self.components
+        if (sums.design, sums.sampling_prob, sums.rows_per_class) != ("stratified", 1.0, 1):
+            _validate.fail("components[0]", "stratified, everybody in one row a class", sums.design)
+        if rows.design != "signed" or rows.labels != "absent":
+            _validate.fail("components[1]", "signed rows without labels", rows.design)
+        for name in ("num_records", "num_classes", "num_features"):
+            if getattr(sums, name) != getattr(rows, name):
+                _validate.fail(
+                    f"components[1].{name}", str(getattr(sums, name)), getattr(rows, name)
+                )
+        return self
+
+    @property
+    def num_records(self) -> int:
+        """Planning constant n."""
+        return self.components[0].num_records
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes K."""
+        return self.components[0].num_classes
+
+    @property
+    def num_features(self) -> int:
+        """Width d."""
+        return self.components[0].num_features
+
+    @property
+    def num_mixtures(self) -> int:
+        """Rows of both kinds together."""
+        return sum(component.num_mixtures for component in self.components)
+
+    @property
+    def neighboring_relation(self) -> Relation:
+        """The relation of both parts."""
+        return "add_or_remove_one"
+
+    @property
+    def event(self) -> Event:
+        """Both parts composed: a record is in one class sum and in a sample of signed rows."""
+        return ComposedEvent(events=tuple(part.event for part in self.components))
+
+    @property
+    def claimed_event(self) -> None:
+        """No paper claims anything for this design."""
+        return None
+
+
+ReleaseConfig: TypeAlias = Annotated[MixtureConfig | HybridConfig, Field(discriminator="design")]
+
+
+def mixture_config(
+    layout: dict[str, Any], noise_multiplier: float, label_balance: float | None
+) -> MixtureConfig:
+    """Complete a layout (everything but the noise) by a joint noise multiplier."""
+    if layout["design"] == "stratified":
+        label_balance = None
+    elif label_balance is not None:
+        _validate.real("label_balance", label_balance, above=0.0)
+    relation = layout.get("neighboring_relation", "add_or_remove_one")
+    feature, label = split_noise_multiplier(noise_multiplier, label_balance, relation)
+    return MixtureConfig(
+        **layout,
+        noise_multiplier=joint_noise_multiplier(feature, label, relation),
+        feature_noise_multiplier=feature,
+        label_noise_multiplier=label,
+    )
+
+
+def hybrid_config(
+    sums: dict[str, Any], rows: dict[str, Any], noise_multiplier: float, feature_budget: float
+) -> HybridConfig:
+    """Split one budget between class sums and signed rows.
+
+    With gdp_mu = 1 / ``noise_multiplier``, the class sums get the Gaussian mechanism with
+    squared parameter (1 - f) gdp_mu^2, and the signed rows the noise s for which the central
+    limit of their composition, q sqrt(T (cosh(1/s^2) - 1)), is sqrt(f) gdp_mu. The approximation
+    only divides the budget: the event is accounted for exactly.
+    """
+    _validate.real("feature_budget", feature_budget, above=0.0, below=1.0)
+    class_noise = noise_multiplier / math.sqrt(1 - feature_budget)
+    rate = feature_budget / (noise_multiplier * rows["sampling_prob"]) ** 2 / rows["num_mixtures"]
+    # acosh(1 + rate), kept accurate for small rates
+    row_noise = 1 / math.sqrt(math.log1p(rate + math.sqrt(rate * (rate + 2))))
+    return HybridConfig(
+        components=(
+            mixture_config(sums, class_noise, None),
+            mixture_config(rows, row_noise, None),
+        ),
+        feature_budget=feature_budget,
+    )

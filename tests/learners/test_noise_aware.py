@@ -1,0 +1,211 @@
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from privmix import InvalidInputError
+from privmix.learners import NoiseAwareClassifier
+from privmix.learners.class_means import linear_shrinkage, relative_class_sizes
+from privmix.learners.errors_in_variables import PopulationMoments, Spectrum
+from privmix.learners.moments import split_moments
+
+
+def test_learns_separable_classes(design, make_blobs):
+    x, y = make_blobs()
+    model = NoiseAwareClassifier().fit(design(x, y, range(4)))
+    assert model.score(x, y) > 0.9
+    proba = model.predict_proba(x)
+    np.testing.assert_allclose(proba.sum(1), 1)
+    assert (proba.argmax(1) == model.predict(x)).all()
+    assert proba.max(1).mean() > 0.4
+
+
+def test_string_classes_keep_their_order(design, make_blobs):
+    x, y = make_blobs()
+    names = np.array(["pay", "a b", "é", "card"])
+    by_name = NoiseAwareClassifier().fit(design(x, y, names.tolist()))
+    by_index = NoiseAwareClassifier().fit(design(x, y, range(4)))
+    assert (by_name.classes_ == names).all()
+    assert (by_name.predict(x) == names[by_index.predict(x)]).all()
+    assert by_name.score(x, names[y]) == by_index.score(x, y)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e4])
+def test_scale_equivariance(design, make_blobs, scale):
+    x, y = make_blobs()
+    model = NoiseAwareClassifier().fit(design(x, y, range(4), clip_norm=1.0))
+    scaled = NoiseAwareClassifier().fit(design(scale * x, y, range(4), clip_norm=scale))
+    # Rows are rounded to float32, so scores agree to single precision.
+    np.testing.assert_allclose(
+        scaled.predict_proba(scale * x), model.predict_proba(x), rtol=1e-2, atol=1e-4
+    )
+
+
+def test_predictions_do_not_depend_on_the_blocks(design, make_blobs):
+    x, y = make_blobs()
+    release = design(x, y, range(4))
+    first = NoiseAwareClassifier().fit(release).decision_function(x)
+    release.block_rows = 3
+    second = NoiseAwareClassifier().fit(release).decision_function(x)
+    np.testing.assert_allclose(first, second, atol=1e-9)
+
+
+def test_records_are_clipped_before_scoring(design, make_blobs):
+    x, y = make_blobs()
+    model = NoiseAwareClassifier().fit(design(x, y, range(4)))
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    np.testing.assert_allclose(model.decision_function(50 * unit), model.decision_function(unit))
+    np.testing.assert_allclose(
+        model.decision_function(unit * 1e200), model.decision_function(unit), rtol=1e-9
+    )
+
+
+def test_coefficients_become_consistent_where_the_uncorrected_ones_stay_biased(designs, make_blobs):
+    """Relative error of regression weights as rows grow; features of very unequal variance."""
+    x, y = make_blobs(num_classes=3, num_features=6, num_records=600, spread=0.5)
+    x *= np.array([1.0, 0.9, 0.8, 0.7, 0.6, 0.5])
+    x /= np.linalg.norm(x, axis=1).max()
+    centred = x - x.mean(0)
+    truth = np.linalg.solve(centred.T @ centred, centred.T @ np.eye(3)[y]).T
+
+    def errors(rows):
+        release = designs["poisson"](x, y, range(3), rows=rows, mix_size=30.0, noise=1.0)
+        kept, held = split_moments(release, 5)
+        moments = PopulationMoments.from_rows(kept + held, release)
+        corrected, _ = Spectrum.of(moments).solve(1e-9)
+        uncorrected = np.linalg.solve(moments.covariance, moments.cross.T).T
+        size = np.linalg.norm(truth)
+        return [np.linalg.norm(w - truth) / size for w in (corrected, uncorrected)]
+
+    few, many = errors(2_000), errors(50_000)
+    assert many[0] < 0.5 * few[0]
+    assert many[0] < 0.15 < 0.4 < many[1]
+
+
+def test_class_means_become_consistent(designs, make_blobs):
+    x, y = make_blobs(num_records=800)
+    x /= 2 * np.linalg.norm(x, axis=1).max()
+    model = NoiseAwareClassifier().fit(designs["stratified"](x, y, range(4), rows=300, noise=0.01))
+    means = np.array([x[y == k].mean(0) for k in range(4)])
+    sizes = np.bincount(y) / len(y) * 4
+    lengths = sizes * np.linalg.norm(means, axis=1)
+    center = (sizes[:, None] * means).mean(0)
+    offsets = sizes[:, None] * means - np.outer(lengths / lengths.mean(), center)
+    truth = offsets / np.linalg.norm(offsets, axis=1, keepdims=True)
+    found = model.coef_ / np.linalg.norm(model.coef_, axis=1, keepdims=True)
+    assert (found * truth).sum(1).min() > 0.999
+
+
+def test_class_sizes_are_seen_through_noise(make_blobs, designs):
+    rng = np.random.default_rng(0)
+    means = rng.standard_normal((5, 400)) / 20
+    sizes = np.array([2.0, 1.5, 1.0, 0.5, 0.0])
+    noisy = sizes[:, None] * means + 0.02 * rng.standard_normal(means.shape)
+    np.testing.assert_allclose(relative_class_sizes(noisy, 0.02**2), sizes, atol=0.15)
+    assert (relative_class_sizes(np.zeros((3, 4)), 1.0) == 1).all()
+
+
+def test_linear_shrinkage_is_one_for_spheres_and_small_for_one_direction():
+    rng = np.random.default_rng(0)
+    assert linear_shrinkage(rng.standard_normal((50, 300))) > 0.9
+    line = np.outer(rng.standard_normal(200), np.ones(5))
+    assert linear_shrinkage(line + 1e-3 * rng.standard_normal(line.shape)) < 0.1
+    assert linear_shrinkage(np.zeros((3, 4))) == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ({"num_classes": 2}, {}),
+        ({"num_features": 300, "num_records": 100}, {"rows": 60}),
+        ({"num_classes": 2, "num_features": 1}, {}),
+        ({"num_classes": 40}, {}),
+        ({}, {"rows": 1}),
+        ({}, {"rows": 2}),
+        ({}, {"rows": 6}),
+        ({}, {"noise": 1e-6}),
+        ({}, {"noise": 1e6}),
+    ],
+)
+def test_degenerate_releases(design, make_blobs, shape, options):
+    x, y = make_blobs(**shape)
+    classes = range(shape.get("num_classes", 4))
+    model = NoiseAwareClassifier().fit(design(x, y, classes, **options))
+    assert np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()
+    assert np.isfinite(model.predict_proba(x)).all()
+    assert set(model.predict(x)) <= set(classes)
+
+
+def test_two_classes_score_as_in_scikit_learn(design, make_blobs):
+    x, y = make_blobs(num_classes=2)
+    model = NoiseAwareClassifier().fit(design(x, y, (0, 1)))
+    scores = model.decision_function(x)
+    assert scores.shape == (len(x),)
+    assert ((scores > 0) == (model.predict(x) == 1)).all()
+    assert model.score(x, y) > 0.9
+
+
+def test_opposite_classes_of_unequal_size(design):
+    """The overall mean then points along the only useful direction."""
+    rng = np.random.default_rng(0)
+    y = (rng.random(1000) < 0.7).astype(int)
+    x = np.outer(2 * y - 1, [0.8, 0, 0, 0]) + 0.1 * rng.standard_normal((1000, 4))
+    model = NoiseAwareClassifier().fit(design(x, y, (0, 1)))
+    assert model.score(x, y) > 0.99
+
+
+def test_a_missing_class_rarely_wins(design, make_blobs):
+    x, y = make_blobs(num_features=60)
+    model = NoiseAwareClassifier().fit(design(x, y, range(5)))
+    assert (model.predict(x) == 4).mean() < 0.1
+    assert model.score(x, y) > 0.8
+
+
+def test_rows_of_zeros(design, make_blobs):
+    x, y = make_blobs()
+    release = design(x, y, range(4))
+    release.features[:] = 0
+    release.label_values = np.where(release.label_values.ndim == 2, 0, release.label_values)
+    model = NoiseAwareClassifier().fit(release)
+    assert (model.predict(x) == 0).all()
+    np.testing.assert_allclose(model.predict_proba(x), 0.25)
+
+
+def test_class_sums(designs, make_blobs):
+    x, y = make_blobs()
+    model = NoiseAwareClassifier().fit(designs["stratified"](x, y, range(4), rows=1, prob=1.0))
+    assert model.score(x, y) > 0.9
+
+
+def test_what_cannot_be_learnt_is_refused(designs, make_blobs):
+    x, y = make_blobs(num_records=50)
+    whole = designs["poisson"](x, y, range(4), mix_size=50.0)
+    with pytest.raises(InvalidInputError, match=r"sampling_prob.*below 1"):
+        NoiseAwareClassifier().fit(whole)
+    whole.design = "transposed"
+    with pytest.raises(InvalidInputError, match=r"design.*poisson, stratified.*transposed"):
+        NoiseAwareClassifier().fit(whole)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda x: np.where(np.arange(12) == 3, np.nan, x), r"features\[0, 3\].*finite.*nan"),
+        (lambda x: np.vstack([x[:7], np.full(12, np.inf)]), r"features\[7, 0\].*finite.*inf"),
+        (lambda x: x[:, :5], r"shape \(records, 12\).*\(1200, 5\)"),
+        (lambda x: x[0], r"shape \(records, 12\).*\(12,\)"),
+        (lambda x: x.astype(str), "real numbers"),
+        (lambda x: x.astype(complex), "real numbers"),
+        (lambda x: [[1.0], [1.0, 2.0]], "several lengths"),
+    ],
+)
+def test_bad_features_are_named(designs, make_blobs, spoil, message):
+    x, y = make_blobs()
+    model = NoiseAwareClassifier().fit(designs["stratified"](x, y, range(4)))
+    with pytest.raises(InvalidInputError, match=message):
+        model.predict(spoil(x))
+
+
+def test_is_a_scikit_learn_estimator(make_blobs):
+    model = clone(NoiseAwareClassifier())
+    with pytest.raises(Exception, match="not fitted"):
+        model.predict(make_blobs()[0])
