@@ -228,6 +228,63 @@ def test_account_stratified(run):
     )
 
 
+GOLDEN = {
+    "signed": (["--num-records", 10000, "--num-mixtures", 10003, "--mix-size", 36,
+                "--noise-multiplier", 1], 1.031),
+    "hierarchical": (["--num-records", 50000, "--num-mixtures", 50000, "--mix-size", 64,
+                      "--class-prob", 0.03, "--noise-multiplier", 1.26], 7.604),
+    "hierarchical-random": (["--num-records", 50000, "--num-mixtures", 50000, "--mix-size", 64,
+                             "--classes-per-row", 3, "--num-classes", 100, "--eligibility",
+                             "random", "--noise-multiplier", 1.26], 7.617),
+    "hierarchical-many": (["--num-records", 50000, "--num-mixtures", 50000, "--mix-size", 64,
+                           "--class-prob", 0.3, "--noise-multiplier", 1.26], 1.981),
+    # one Gaussian with sensitivity 8 under noise 8 / 0.268051: (1, 1e-5)
+    "transposed": (["--num-records", 1000, "--num-mixtures", 1000, "--rows-per-record", 64,
+                    "--noise-multiplier", 8 / 0.268051], 1.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_account_golden_values(run, name):
+    arguments, epsilon = GOLDEN[name]
+    told = run("account", "--design", name.split("-")[0], *arguments, "--delta", "1e-5", "--json")
+    assert told.code == 0, told.err
+    assert told.json["epsilon"] == pytest.approx(epsilon, rel=0.005)
+    if name.startswith("hierarchical"):
+        claimed = told.json["claimed_by_paper"]
+        assert claimed["epsilon"] == pytest.approx(1.011, rel=0.005)
+        assert claimed["epsilon_central_limit"] == pytest.approx(1.0, rel=0.005)
+        assert claimed["guarantee"] is False
+    if name == "transposed":
+        assert told.json["accountants"]["gdp"]["guarantee"] is True
+
+
+def test_account_uniform_and_hybrid(run):
+    told = run("account", "--design", "uniform", "--num-records", 5000, "--num-mixtures", 100,
+               "--mix-size", 50, "--noise-multiplier", 4, "--delta", "1e-5", "--json").json  # fmt: skip
+    assert told["accountants"]["pld"] is None
+    assert told["epsilon"] == told["accountants"]["rdp"]["epsilon"]
+    told = run("account", "--design", "hybrid", "--num-records", 5000, "--num-mixtures", 1000,
+               "--mix-size", 500, "--feature-budget", 0.3, "--noise-multiplier", 2, "--delta",
+               "1e-5", "--json").json  # fmt: skip
+    parts = [part["epsilon"] for part in told["components"]]
+    assert max(parts) < told["epsilon"] < sum(parts)
+
+
+def test_releases_and_groups_compose(run, files):
+    for name in ("a", "b"):
+        run("release", files / "train.parquet", "--label", "label", "--schema",
+            files / "schema.json", "--epsilon", 1, "--delta", "1e-5", "--num-mixtures", 20,
+            "--out", files / name)  # fmt: skip
+    one = run("account", "--release", files / "a", "--delta", "1e-5", "--json").json
+    both = run("account", "--release", files / "a", "--release", files / "b", "--delta", "1e-5",
+               "--group-size", 2, "--json").json  # fmt: skip
+    assert 0.99 < one["epsilon"] <= 1 + 1e-3
+    assert one["epsilon"] < both["epsilon"] < 2 * one["epsilon"]
+    assert len(both["components"]) == 2
+    assert both["group_epsilon"] > both["epsilon"]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_an_example(run, command):
     told = run(command, "--help")

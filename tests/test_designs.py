@@ -141,3 +141,141 @@ def test_blocks_cover_rows_once_and_never_mix_classes():
     assert [b.index for b in blocks] == list(range(len(blocks)))
     assert all(t // 35 == b.class_index for b in blocks for t in range(b.start, b.stop))
     assert {b.class_index for b in row_blocks(70, 16)} == {None}
+
+
+class TestSigns:
+    """Signs are fair, and independent of the record, of the row and of each other."""
+
+    def table(self, key, prob: float) -> np.ndarray:
+        inclusions = include(key, prob, 400, 500, signed=True)
+        table = np.zeros((400, 500), dtype=int)
+        rows = np.repeat(np.arange(400), np.diff(inclusions.starts))
+        table[rows, inclusions.records] = inclusions.weights
+        return table
+
+    @staticmethod
+    def are_fair(table: np.ndarray) -> bool:
+        """Each statistic has mean 0 and variance 1 under fair signs; false alarm 1e-7 in all."""
+        count = np.abs(table).sum()
+        scores = [table.sum() / np.sqrt(count)]
+        for a, b in ((table[:, 1:], table[:, :-1]), (table[1:], table[:-1])):
+            pairs = np.abs(a * b).sum()
+            scores.append((a * b).sum() / np.sqrt(max(pairs, 1)))
+        return bool(np.abs(scores).max() < 5.6)
+
+    @pytest.mark.parametrize("prob", [0.02, 0.25, 0.5, 0.9, 1.0])
+    def test_fair_signs(self, key, prob):
+        table = self.table(key, prob)
+        assert set(np.unique(table)) <= {-1, 0, 1}
+        assert self.are_fair(table)
+        if prob < 1:
+            assert looks_like(np.abs(table), prob)
+
+    def test_unfair_signs_are_noticed(self, key, rng):
+        table = self.table(key, 0.25)
+        flipped = rng.random(table.shape) < 0.05  # 5 % of the signs made positive
+        assert not self.are_fair(np.where(flipped, np.abs(table), table))
+
+    def test_signs_change_no_inclusion(self, key):
+        assert np.array_equal(
+            np.abs(self.table(key, 0.25)), cells(include(key, 0.25, 400, 500), 500)
+        )
+
+    def test_signs_keep_their_place_when_a_record_goes(self, key):
+        more = include(key, 0.3, 20, 100, signed=True)
+        fewer = include(key, 0.3, 20, 99, signed=True)
+        kept = more.records < 99
+        assert np.array_equal(more.weights[kept], fewer.weights)
+
+
+def hypergeometric_fits(table: np.ndarray, size: int) -> bool:
+    """Whether rows of ``size`` ones look like uniform sets: columns and pairs of columns.
+
+    Column counts are Binomial(rows, size/n); neighbouring pairs meet with probability
+    size (size - 1) / (n (n - 1)). A true sampler fails once in 10^7.
+    """
+    rows, population = table.shape
+    if not (table.sum(axis=1) == size).all():
+        return False
+    prob = size / population
+    scores = (table.sum(axis=0) - rows * prob) / np.sqrt(rows * prob * (1 - prob))
+    # The scores' sum is zero: population - 1 degrees of freedom, slightly inflated.
+    total = np.square(scores).sum() * (population - 1) / population
+    low, high = stats.chi2.interval(1 - 5e-8, population - 1)
+    both = size * (size - 1) / (population * (population - 1))
+    pairs = (table[:, 1:] * table[:, :-1]).sum()
+    cells_looked_at = rows * (population - 1)
+    joint = abs(pairs - cells_looked_at * both) < 5.5 * 2 * np.sqrt(cells_looked_at * both + 9)
+    apart = (table[1:] * table[:-1]).sum()
+    expected = (rows - 1) * population * prob**2
+    independent = abs(apart - expected) < 5.5 * 2 * np.sqrt(expected + 9)
+    return bool(low < total < high and joint and independent)
+
+
+@pytest.mark.parametrize(("size", "population"), [(1, 7), (3, 7), (4, 7), (64, 1000), (700, 1000)])
+class TestUniformSets:
+    def table(self, key, size: int, population: int) -> np.ndarray:
+        return cells(
+            designs.uniform_inclusions(key.stream("u"), size, 4000, population), population
+        )
+
+    def test_every_set_alike(self, key, size, population):
+        assert hypergeometric_fits(self.table(key, size, population), size)
+
+    def test_favouring_half_of_the_records_is_noticed(self, key, rng, size, population):
+        table = self.table(key, size, population)
+        # In one row of four, swap members of the second half for members of the first.
+        for row in range(0, 4000, 4):
+            for column in range(population // 2, population):
+                if table[row, column] and not table[row, population - 1 - column]:
+                    table[row, column], table[row, population - 1 - column] = 0, 1
+        assert not hypergeometric_fits(table, size)
+
+
+def test_small_sets_are_all_equally_likely(key):
+    chosen = np.sort(designs.distinct_choices(key.stream("c"), 70_000, 3, 7), axis=1)
+    _, counts = np.unique(chosen, axis=0, return_counts=True)
+    assert counts.size == comb(7, 3)
+    assert stats.chisquare(counts).pvalue > 1e-7
+
+
+def test_transposed_records_pick_distinct_rows(key):
+    whole = designs.transposed_inclusions(key.stream("t"), 5, 40, 2000)
+    table = cells(whole, 2000)
+    assert hypergeometric_fits(table.T, 5)
+    blocks = row_blocks(40, 16)
+    joined = np.concatenate([cells(designs.block_of(whole, block), 2000) for block in blocks])
+    assert np.array_equal(joined, table)
+    fewer = cells(designs.transposed_inclusions(key.stream("t"), 5, 40, 1999), 1999)
+    assert np.array_equal(fewer, table[:, :1999])
+
+
+@pytest.mark.parametrize(("rows", "num_mixtures", "classes"), [(30, 100, 7), (1, 3, 5), (9, 9, 2)])
+def test_balanced_eligibility(key, rows, num_mixtures, classes):
+    table = designs.balanced_eligibility(key.stream("e"), rows, num_mixtures, classes)
+    assert table.shape == (num_mixtures, classes)
+    assert (table.sum(axis=0) == rows).all()
+    assert np.ptp(table.sum(axis=1)) <= 1
+
+
+def test_random_eligibility_is_independent_coins(key):
+    table = designs.random_eligibility(key.stream("e"), key.stream("x"), 0.3, 3000, 20)
+    assert looks_like(table.astype(int), 0.3)
+    assert not looks_like(table.astype(int), 0.3 * 1.05)
+
+
+def test_dirichlet_weights_are_bounded_and_sum_to_about_one(key):
+    free = designs.dirichlet_weights(key.stream("w"), 1.0, 1.0, 500, 8).reshape(500, 8)
+    assert (free >= 0).all()
+    assert np.abs(free.sum(axis=1) / designs.WEIGHT_SCALE - 1).max() < 8 / designs.WEIGHT_SCALE
+    clipped = designs.dirichlet_weights(key.stream("w"), 1.0, 0.2, 500, 8)
+    assert clipped.max() == int(0.2 * designs.WEIGHT_SCALE)
+    assert np.array_equal(np.minimum(free.reshape(-1), clipped.max()), clipped)
+    tiny = designs.dirichlet_weights(key.stream("w"), 1e-300, 1.0, 5, 3)
+    assert ((tiny >= 0) & (tiny <= designs.WEIGHT_SCALE)).all()
+
+
+@pytest.mark.parametrize("size", [0, 8])
+def test_impossible_sets(key, size):
+    with pytest.raises(ValueError, match="size must lie"):
+        designs.distinct_choices(key.stream("c"), 1, size, 7)

@@ -12,7 +12,7 @@ from builders import make_data, make_schema
 from privmix import InvalidInputError, ReleasePlan, bound_records, engine, plan_release
 from privmix.accounting import account, event_gdp_mu
 from privmix.mechanism import DESIGNS, joint_noise_multiplier, split_noise_multiplier
-from privmix.plan import configure
+from privmix.plan import configure, solve_config
 from privmix.rng import MasterKey
 
 
@@ -84,6 +84,50 @@ def test_a_hybrid_plan_divides_its_budget():
     assert told["num_mixtures"] == 510
     with pytest.raises(InvalidInputError, match="num_mixtures"):
         ReleasePlan.from_json(json.dumps(told | {"num_mixtures": 511}))
+
+
+@pytest.mark.parametrize(
+    ("design", "unknown", "options"),
+    [
+        ("poisson", "mix_size", {"num_mixtures": 1000}),
+        ("poisson", "num_mixtures", {"mix_size": 20}),
+        ("signed", "mix_size", {"num_mixtures": 1000}),
+        ("hybrid", "num_mixtures", {"mix_size": 200}),
+        ("hierarchical", "mix_size", {"num_mixtures": 1000, "class_prob": 0.3}),
+        ("uniform", "mix_size", {"num_mixtures": 50}),
+    ],
+)
+def test_any_one_unknown_is_solved_for(design, unknown, options):
+    target = 2.0
+    arguments = {"noise_multiplier": 4.0, "target_epsilon": target, "target_delta": 1e-5}
+    if design == "hybrid":  # its split absorbs any number of rows: nothing is to be solved for
+        arguments["noise_multiplier"] = 1.0
+        with pytest.raises(InvalidInputError, match="target_epsilon"):
+            solve_config(sizes(1000, 3), design, options, unknown, **arguments)
+        return
+    config = solve_config(sizes(1000, 3), design, options, unknown, **arguments)
+    assert account(config.event, 1e-5).epsilon <= target
+    assert config.noise_multiplier == pytest.approx(4.0)
+    value = getattr(config, unknown)
+    if unknown == "num_mixtures" or design == "uniform":
+        larger = {**options, unknown: value + 1}
+    else:
+        larger = {**options, unknown: min(1000, value * 1.01)}
+    more = configure(sizes(1000, 3), design, larger, 4.0)
+    assert account(more.event, 1e-5).epsilon > target
+
+
+def test_solving_for_what_a_design_lacks():
+    with pytest.raises(InvalidInputError, match="an option of stratified"):
+        solve_config(
+            sizes(1000, 3),
+            "stratified",
+            {},
+            "mix_size",
+            noise_multiplier=1.0,
+            target_epsilon=1.0,
+            target_delta=1e-5,
+        )
 
 
 @pytest.mark.parametrize(

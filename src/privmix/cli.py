@@ -18,16 +18,19 @@ from rich.table import Table
 
 from privmix import _validate
 from privmix._validate import InvalidInputError
-from privmix.mechanism import DESIGNS
+from privmix.mechanism import DESIGNS, ReleaseConfig
 from privmix.plan import (
     DesignOptions,
     ReleasePlan,
     calibrate_config,
+    claim,
     configure,
     cost,
     default_threads,
+    solve_config,
 )
 from privmix.schema import Schema
+from privmix.store import combine
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -80,8 +83,17 @@ _UsageError: type[Any] = typer.BadParameter.__mro__[1]
 
 @app.command("plan", no_args_is_help=True)
 def plan_command(
-    epsilon: Annotated[float, typer.Option(help="Largest epsilon allowed.")],
-    delta: Annotated[float, typer.Option(help="Its delta, for example 1e-5.")],
+    delta: Annotated[float, typer.Option(help="Delta, for example 1e-5.")],
+    epsilon: Annotated[
+        float | None, typer.Option(help="Largest epsilon allowed; omit to be told it.")
+    ] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Joint noise multiplier; omit to have it solved for.")
+    ] = None,
+    solve_for: Annotated[
+        str | None,
+        typer.Option(help="mix_size or num_mixtures, given --epsilon and --noise-multiplier."),
+    ] = None,
     schema: SchemaFile = None,
     num_records: Annotated[int | None, typer.Option(help="Instead of a schema: records.")] = None,
     num_classes: Annotated[int | None, typer.Option(help="Instead of a schema: classes.")] = None,
@@ -140,7 +152,16 @@ def plan_command(
         neighboring_relation=neighboring_relation,
         label_balance=label_balance,
     )
-    plan = _make_plan(facts, known, design, options, epsilon=epsilon, delta=delta)
+    plan = _make_plan(
+        facts,
+        known,
+        design,
+        options,
+        epsilon=epsilon,
+        delta=delta,
+        noise_multiplier=noise_multiplier,
+        solve_for=solve_for,
+    )
     if out is not None:
         out.write_text(plan.to_json() + "\n", encoding="utf-8")
     if as_json:
@@ -151,12 +172,19 @@ def plan_command(
 
 @app.command("account", no_args_is_help=True)
 def account_command(
-    design: Annotated[str, typer.Option(help=f"One of {', '.join(DESIGNS)}.")],
-    noise_multiplier: Annotated[
-        float,
-        typer.Option(help="Joint noise multiplier (hybrid: one over the GDP parameter to divide)."),
-    ],
     delta: Annotated[float, typer.Option(help="Delta to state epsilon at.")],
+    design: Design = None,
+    noise_multiplier: Annotated[
+        float | None,
+        typer.Option(help="Joint noise multiplier (hybrid: one over the GDP parameter to divide)."),
+    ] = None,
+    releases: Annotated[
+        list[Path] | None,
+        typer.Option("--release", help="Instead: release folders of the same people, composed."),
+    ] = None,
+    group_size: Annotated[
+        int | None, typer.Option(help="Also for a person with up to this many records.")
+    ] = None,
     num_records: Annotated[int | None, typer.Option(help="Records; not for stratified.")] = None,
     num_classes: Annotated[int | None, typer.Option(help="Classes, for --classes-per-row.")] = None,
     mix_size: MixSize = None,
@@ -184,42 +212,67 @@ def account_command(
         --noise-multiplier 1.26 --delta 1e-5
 
     """
-    if design != "stratified" and num_records is None:
-        _validate.fail("--num-records", f"a number for design {design}", "nothing")
-    if classes_per_row is not None and num_classes is None:
-        _validate.fail("--num-classes", "a number beside --classes-per-row", "nothing")
-    # The cost depends on neither the number of classes nor the number of features.
-    sizes = {"num_records": num_records or 2, "num_classes": num_classes or 2, "num_features": 1}
-    if num_records is not None:
-        _validate.integer("--num-records", num_records)
-    options = _design_options(
-        num_classes,
-        mix_size=mix_size,
-        num_mixtures=num_mixtures,
-        sampling_prob=sampling_prob,
-        rows_per_class=rows_per_class,
-        rows_per_record=rows_per_record,
-        class_prob=class_prob,
-        classes_per_row=classes_per_row,
-        eligibility=eligibility,
-        feature_budget=feature_budget,
-        weights=weights,
-        alpha=alpha,
-        weight_clip=weight_clip,
-        neighboring_relation=neighboring_relation,
-    )
-    _validate.real("--noise-multiplier", noise_multiplier, above=0.0)
-    config = configure(sizes, design, options, noise_multiplier)  # type: ignore[arg-type]
-    told = {"design": design, **cost(config, delta)}
+    if releases:
+        if design is not None:
+            _validate.fail("--design", "nothing beside --release", design)
+        told = cost(combine(releases), delta, group_size)
+    else:
+        config = _account_config(
+            design,
+            noise_multiplier,
+            num_records,
+            num_classes,
+            mix_size=mix_size,
+            num_mixtures=num_mixtures,
+            sampling_prob=sampling_prob,
+            rows_per_class=rows_per_class,
+            rows_per_record=rows_per_record,
+            class_prob=class_prob,
+            classes_per_row=classes_per_row,
+            eligibility=eligibility,
+            feature_budget=feature_budget,
+            weights=weights,
+            alpha=alpha,
+            weight_clip=weight_clip,
+            neighboring_relation=neighboring_relation,
+        )
+        told = {"design": design, **cost(config.event, delta, group_size)}
+        if (claimed := config.claimed_event) is not None:
+            told["claimed_by_paper"] = claim(claimed, delta)
     if as_json:
         _print_json(told)
         return
     _out.print(f"epsilon {told['epsilon']:.6g} at delta {delta:g} (certified)")
     _out.print(_accountant_table(told["accountants"]))
     for component in told.get("components", ()):
-        _out.print(f"component {component['design']}: epsilon {component['epsilon']:.6g}")
-    if (claim := told.get("claimed_by_paper")) is not None:
-        _out.print(f"claimed by the paper: {claim['epsilon']:.6g}, which is NOT a guarantee")
+        _out.print(f"component {component['mechanism']}: epsilon {component['epsilon']:.6g}")
+    if group_size is not None:
+        _out.print(f"for {group_size} records of one person: epsilon {told['group_epsilon']:.6g}")
+    if (paper := told.get("claimed_by_paper")) is not None:
+        _out.print(f"claimed by the paper: {paper['epsilon']:.6g}, which is NOT a guarantee")
+
+
+def _account_config(
+    design: str | None,
+    noise_multiplier: float | None,
+    num_records: int | None,
+    num_classes: int | None,
+    **flags: Any,
+) -> ReleaseConfig:
+    """Build a mechanism to account for; its cost depends on neither classes nor features."""
+    _validate.one_of("--design", design, DESIGNS)
+    if noise_multiplier is None:
+        _validate.fail("--noise-multiplier", "a number", "nothing")
+    _validate.real("--noise-multiplier", noise_multiplier, above=0.0)
+    if num_records is not None:
+        _validate.integer("--num-records", num_records)
+    elif design != "stratified":
+        _validate.fail("--num-records", f"a number for design {design}", "nothing")
+    if flags["classes_per_row"] is not None and num_classes is None:
+        _validate.fail("--num-classes", "a number beside --classes-per-row", "nothing")
+    sizes = {"num_records": num_records or 2, "num_classes": num_classes or 2, "num_features": 1}
+    options = _design_options(num_classes, **flags)
+    return configure(sizes, design, options, noise_multiplier)  # type: ignore[arg-type]
 
 
 @app.command("release", no_args_is_help=True)
@@ -519,23 +572,44 @@ def _make_plan(
     design: str | None,
     options: DesignOptions,
     *,
-    epsilon: float,
+    epsilon: float | None,
     delta: float,
+    noise_multiplier: float | None = None,
+    solve_for: str | None = None,
 ) -> ReleasePlan:
-    _validate.real("--epsilon", epsilon, above=0.0)
+    """Plan with one unknown: the noise, epsilon, or what ``solve_for`` names."""
+    if epsilon is not None:
+        _validate.real("--epsilon", epsilon, above=0.0)
     _validate.delta("--delta", delta)
     if delta * sizes["num_records"] > 1:
         _err.print(
             f"note: delta {delta:g} is above 1 / num_records; it allows that much probability of "
             "giving some record away outright"
         )
-    config = calibrate_config(
-        sizes,
-        design,  # type: ignore[arg-type]
-        options,
-        target_epsilon=epsilon,
-        target_delta=delta,
-    )
+    kind: Any = design  # checked where the mechanism is built
+    if epsilon is None and noise_multiplier is None:
+        _validate.fail("--epsilon", "a value, or --noise-multiplier to be told it", "nothing")
+    if (solve_for is not None) != (epsilon is not None and noise_multiplier is not None):
+        allowed = (
+            "mix_size or num_mixtures if, and only if, --epsilon and --noise-multiplier are set"
+        )
+        _validate.fail("--solve-for", allowed, solve_for or "nothing")
+    if noise_multiplier is None:
+        assert epsilon is not None
+        config = calibrate_config(sizes, kind, options, target_epsilon=epsilon, target_delta=delta)
+    elif epsilon is None:
+        config = configure(sizes, kind, options, noise_multiplier)
+    else:
+        unknown: Any = _validate.one_of("--solve-for", solve_for, ("mix_size", "num_mixtures"))
+        config = solve_config(
+            sizes,
+            kind,
+            options,
+            unknown,
+            noise_multiplier=noise_multiplier,
+            target_epsilon=epsilon,
+            target_delta=delta,
+        )
     return ReleasePlan.for_config(config, delta, schema)
 
 

@@ -6,13 +6,21 @@ import hashlib
 import json
 import math
 import os
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Literal, Self, TypedDict, Unpack, cast
 
 from pydantic import ConfigDict, Field, model_validator
 
 from privmix import _validate
 from privmix._validate import FrozenModel
-from privmix.accounting import Event, Reading, account, calibrate_noise_multiplier
+from privmix.accounting import (
+    ComposedEvent,
+    Event,
+    Reading,
+    account,
+    calibrate,
+    calibrate_noise_multiplier,
+    group_epsilon,
+)
 from privmix.mechanism import (
     DESIGNS,
     Design,
@@ -25,6 +33,7 @@ from privmix.mechanism import (
 from privmix.schema import Schema
 
 _MANY_CLASSES = 50
+_MOST_MIXTURES = 10**8
 _SIZES = ("num_records", "num_classes", "num_features")
 
 
@@ -250,6 +259,57 @@ def calibrate_config(
     return config
 
 
+def solve_config(
+    sizes: dict[str, int],
+    design: Design | None,
+    options: DesignOptions,
+    unknown: Literal["mix_size", "num_mixtures"],
+    *,
+    noise_multiplier: float,
+    target_epsilon: float,
+    target_delta: float,
+) -> ReleaseConfig:
+    """Find the largest mix size, or number of mixtures, that a given noise affords.
+
+    Args:
+        sizes: num_records, num_classes, num_features.
+        design: A design that has ``unknown`` among its options.
+        options: The other options.
+        unknown: What to solve for.
+        noise_multiplier: Joint noise multiplier.
+        target_epsilon: Largest epsilon allowed.
+        target_delta: Its delta.
+
+    Raises:
+        InvalidInputError: The design has no such option, or no value meets the target; the error
+            names the reachable range.
+
+    """
+    chosen = design or configure(sizes, design, {}, noise_multiplier).design
+    if unknown not in OPTIONS[chosen]:
+        _validate.fail("unknown", f"an option of {chosen}: {', '.join(OPTIONS[chosen])}", unknown)
+    whole = unknown == "num_mixtures" or chosen == "uniform"
+    upper = float(sizes["num_records"]) if unknown == "mix_size" else float(_MOST_MIXTURES)
+    if unknown == "mix_size" and options.get("class_prob") is not None:
+        upper *= float(options["class_prob"] or 1.0)  # more would include records with certainty
+
+    def with_value(value: float) -> ReleaseConfig:
+        known = cast(DesignOptions, {**options, unknown: round(value) if whole else value})
+        return configure(sizes, chosen, known, noise_multiplier)
+
+    value = calibrate(
+        lambda value: with_value(value).event,
+        unknown,
+        target_epsilon=target_epsilon,
+        target_delta=target_delta,
+        lower=1.0 if whole else min(1e-3, upper),
+        upper=upper,
+        increasing=True,
+        integer=whole,
+    )
+    return with_value(value)
+
+
 def configure(
     sizes: dict[str, int],
     design: Design | None,
@@ -324,28 +384,31 @@ def _layout(design: Design, sizes: dict[str, int], chosen: dict[str, Any]) -> di
     return layout | {name: chosen[name] for name in extras if name in chosen}
 
 
-def cost(config: ReleaseConfig, delta: float) -> dict[str, Any]:
+def cost(event: Event, delta: float, group_size: int | None = None) -> dict[str, Any]:
     """State what a mechanism costs at ``delta``, as plain data.
 
-    Beside the certified epsilon and the accountants' readings: the ``components`` of a mechanism
-    of several parts, each on its own, and for ``hierarchical`` what the paper's accounting claims,
-    which is no guarantee.
+    Beside the certified epsilon and the accountants' readings: the ``components`` of a composed
+    event, each on its own, and ``group_epsilon`` for a person with up to ``group_size`` records.
     """
-    told = account(config.event, delta).to_dict()
-    if len(config.components) > 1:
+    told = account(event, delta).to_dict()
+    if isinstance(event, ComposedEvent):
         told["components"] = [
-            {"design": part.design, **account(part.event, delta).to_dict()}
-            for part in config.components
+            {"mechanism": part.mechanism, **account(part, delta).to_dict()} for part in event.events
         ]
-    if (claimed := config.claimed_event) is not None:
-        claim = account(claimed, delta)
-        gdp = claim.accountants["gdp"]
-        told["claimed_by_paper"] = {
-            "epsilon": claim.epsilon,
-            "epsilon_central_limit": None if gdp is None else gdp.epsilon,
-            "guarantee": False,
-        }
+    if group_size is not None:
+        told["group_epsilon"] = group_epsilon(event, delta, group_size=group_size)
     return told
+
+
+def claim(claimed_event: Event, delta: float) -> dict[str, Any]:
+    """State what a paper's accounting makes of a mechanism: no guarantee, and marked so."""
+    claimed = account(claimed_event, delta)
+    gdp = claimed.accountants["gdp"]
+    return {
+        "epsilon": claimed.epsilon,
+        "epsilon_central_limit": None if gdp is None else gdp.epsilon,
+        "guarantee": False,
+    }
 
 
 def default_threads() -> int:

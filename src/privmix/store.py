@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privmix import _validate
+from privmix.accounting import ComposedEvent
 from privmix.certificate import FILE_NAME, Certificate
 from privmix.mechanism import MixtureConfig, ReleaseConfig
 from privmix.plan import ReleasePlan
@@ -329,6 +330,18 @@ class Release(Table):
     def design(self) -> str:
         """How records entered rows."""
         return self.certificate.mechanism.design
+
+
+def combine(folders: Iterable[str | Path]) -> ComposedEvent:
+    """Compose what several releases of the same people cost together.
+
+    Raises:
+        InvalidInputError: A folder without a certificate, or releases under different neighbouring
+            relations.
+
+    """
+    events = tuple(Release(folder).certificate.event for folder in folders)
+    return ComposedEvent(events=events)
 
 
 def _matrix(path: Path, column: pa.ChunkedArray, width: int) -> NDArray[np.float32]:

@@ -175,3 +175,13 @@ def test_a_range_wholly_beyond_the_target_is_refused():
             increasing=True,
             integer=True,
         )
+
+
+def test_a_record_that_hardly_takes_part_needs_no_noise():
+    """Its probability to enter at all is below delta: the error says to lower delta."""
+    with pytest.raises(InvalidInputError, match="target_delta 0.0003.*lower it"):
+        calibrate_noise_multiplier(
+            lambda noise: PoissonGaussianEvent(sampling_prob=6e-5, noise_multiplier=noise, count=1),
+            6.0,
+            3e-4,
+        )

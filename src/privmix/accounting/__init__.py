@@ -26,6 +26,7 @@ from privmix.accounting.events import (
     event_from_json,
 )
 from privmix.accounting.gdp import event_gdp_mu, gdp_delta, gdp_epsilon, gdp_mu_from
+from privmix.accounting.group import epsilon_under, group_epsilon
 from privmix.accounting.rdp import (
     dpmix_theorem1_epsilon,
     dpmix_theorem3_epsilon,
@@ -59,12 +60,14 @@ __all__ = [
     "dpmix_theorem1_epsilon",
     "dpmix_theorem3_epsilon",
     "epsilon_at",
+    "epsilon_under",
     "event_from_json",
     "event_gdp_mu",
     "gdp_delta",
     "gdp_epsilon",
     "gdp_mu_from",
     "gdp_tradeoff",
+    "group_epsilon",
     "moments_epsilon",
     "rdp_delta",
     "rdp_epsilon",

@@ -44,6 +44,10 @@ def calibrate_noise_multiplier(
         reached = certified_epsilon(make_event(noise), delta)
         if 0.99 * target <= reached <= target:
             return noise
+    if reached == 0:
+        # A record takes part with probability below delta: every noise is within the target.
+        allowed = f"anything, but at target_delta {delta:g} even little noise costs 0: lower it"
+        raise InvalidInputError("target_epsilon", allowed, target)
     raise InvalidInputError("target_epsilon", f"a value near {reached:.6g}", target)
 
 
