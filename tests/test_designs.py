@@ -105,6 +105,17 @@ def test_long_blocks_are_drawn_in_pieces(key):
     assert low < np.square(scores).sum() < high
 
 
+@pytest.mark.parametrize("prob", [1e-5, 1e-7, 1e-9, 1e-12, 1e-300])
+def test_tiny_probabilities(key, prob):
+    """Inclusions of rare records: their number is Poisson, whatever the length of a run."""
+    num_rows, num_records = 100, 65_536
+    inclusions = include(key, prob, num_rows, num_records)
+    expected = prob * num_rows * num_records
+    low, high = stats.poisson.interval(1 - 1e-7, expected) if expected > 1e-9 else (0, 0)
+    assert low <= inclusions.records.size <= high
+    assert ((inclusions.records >= 0) & (inclusions.records < num_records)).all()
+
+
 def test_sampling_everybody_draws_nothing():
     inclusions = bernoulli_inclusions(None, None, 1.0, 3, 4)  # type: ignore[arg-type]
     assert cells(inclusions, 4).all()

@@ -25,6 +25,7 @@ WEIGHT_SCALE = 1 << 14
 
 _WORD_BITS = 64
 _PIECE = 1 << 16  # words drawn at a time
+_LONGEST_RUN_BITS = 16
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,11 @@ def row_blocks(
 
 
 def run_length(sampling_prob: float) -> int:
-    """Number of cells drawn together: the power of two for which about one is included."""
-    return 1 << max(0, math.floor(-math.log2(sampling_prob)))
+    """Number of cells drawn together: a power of two of which about one is included, if any.
+
+    Runs are never longer than 65536 cells, whose numbers fit into 32 bits with room to spare.
+    """
+    return 1 << min(_LONGEST_RUN_BITS, max(0, math.floor(-math.log2(sampling_prob))))
 
 
 def _count_probability_up_to(sampling_prob: float, bits: int) -> Iterator[int]:
@@ -114,8 +118,8 @@ def _count_thresholds(sampling_prob: float, bits: int) -> NDArray[np.uint64]:
     """
     thresholds: list[int] = []
     for threshold in _count_probability_up_to(sampling_prob, bits):
-        thresholds.append(threshold)
-        if threshold == (1 << bits) - 1:
+        thresholds.append(min(threshold, (1 << bits) - 1))
+        if thresholds[-1] == (1 << bits) - 1:
             break
     return np.array(thresholds, dtype=np.uint64)
 
