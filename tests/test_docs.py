@@ -188,7 +188,9 @@ def test_commands_and_options_exist(path):
 
 
 def options(command) -> set[str]:
-    return {option for parameter in command.params for option in parameter.opts} | {"--help"}
+    own = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+    inner = getattr(command, "commands", {}).values()
+    return own.union(*(options(subcommand) for subcommand in inner))
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

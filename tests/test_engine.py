@@ -14,7 +14,6 @@ from privmix import (
     Release,
     ReleasePlan,
     bound_records,
-    engine,
     release,
 )
 from privmix.designs import WEIGHT_SCALE
@@ -328,28 +327,25 @@ class TestNothingIsLost:
         (tmp_path / "empty").mkdir()
         assert release(*data, plan, out=tmp_path / "empty").num_mixtures == 60
 
-    def test_a_failure_half_way_leaves_no_folder(self, tmp_path):
-        plan = plan_for("poisson")
+    def test_a_failure_half_way_is_no_release_and_is_resumed(self, tmp_path):
+        plan = plan_for("stratified")
+        data = make_data(plan.data_schema, 60)
 
         def stop(done: int, total: int) -> None:
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            release(*make_data(plan.data_schema, 60), plan, out=tmp_path / "r", progress=stop)
-        assert list(tmp_path.iterdir()) == []
-
-    def test_an_unsealed_folder_is_no_release(self, tmp_path, monkeypatch):
-        """What a kill would leave: rows without a certificate, under another name."""
-        plan = plan_for("poisson")
-        monkeypatch.setattr(engine.shutil, "rmtree", lambda *a, **k: None)
-        monkeypatch.setattr(engine, "_seal", lambda *a: (_ for _ in ()).throw(OSError("killed")))
-        monkeypatch.setattr(engine, "FILE_NAME", "certificate.json.partial")
-        with pytest.raises(OSError, match="killed"):
-            release(*make_data(plan.data_schema, 60), plan, out=tmp_path / "r")
+            release(*data, plan, out=tmp_path / "r", progress=stop)
         (left,) = tmp_path.iterdir()
-        assert left.name.startswith(".r.unsealed-")
+        assert left.name == ".r.run"
+        assert left.stat().st_mode & 0o077 == 0
+        assert (left / "journal.json").stat().st_mode & 0o777 == 0o600
         with pytest.raises(InvalidInputError, match="sealed"):
-            Release(left)
+            Release(left / "release")
+        with pytest.raises(InvalidInputError, match="--resume"):
+            release(*data, plan, out=tmp_path / "r")
+        assert release(*data, plan, out=tmp_path / "r", resume=True).num_mixtures == 60
+        assert [path.name for path in tmp_path.iterdir()] == ["r"]
 
     def test_two_releases_into_one_folder(self, tmp_path):
         plan = plan_for("poisson")

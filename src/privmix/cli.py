@@ -18,6 +18,7 @@ from rich.table import Table
 
 from privmix import _validate
 from privmix._validate import InvalidInputError
+from privmix.ledger import Balance, Ledger
 from privmix.mechanism import DESIGNS, ReleaseConfig
 from privmix.plan import (
     DesignOptions,
@@ -304,6 +305,13 @@ def release_command(
     on_bad_record: Annotated[
         str, typer.Option(help="error: refuse NaN, infinity and unknown labels; zero: blank them.")
     ] = "error",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run into --out that was cut off.")
+    ] = False,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Ledger to charge before anything is drawn.")
+    ] = None,
+    dataset_id: Annotated[str | None, typer.Option(help="The data set's name there.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads [all processors].")] = None,
     test_seed: Annotated[
         int | None, typer.Option(help="Tests only: repeatable, NOT PRIVATE; verify rejects it.")
@@ -319,7 +327,7 @@ def release_command(
         privmix release train.npz --features-key x --label-key y --plan plan.json --out release/
 
     """
-    from privmix.engine import check_out, recheck_plan, release_records
+    from privmix.engine import check_out, ledger_charge, recheck_plan, release_records
     from privmix.readers import read_labelled
     from privmix.records import bound_records
 
@@ -375,6 +383,8 @@ def release_command(
             records,
             made,
             out=target,
+            resume=resume,
+            charge=ledger_charge(ledger, dataset_id, made, note=str(out)),
             test_seed=test_seed,
             threads=threads,
             progress=progress,
@@ -499,6 +509,79 @@ def evaluate_command(
         _print_json(result)
     else:
         _print_facts(result)
+
+
+ledger_app = typer.Typer(
+    no_args_is_help=True, help="Keep account of what data sets have spent. Private to their holder."
+)
+app.add_typer(ledger_app, name="ledger")
+LedgerFile = Annotated[Path, typer.Option("--ledger", help="Ledger file (SQLite).")]
+DatasetId = Annotated[str, typer.Option(help="The data set's declared name.")]
+
+
+@ledger_app.command("open", no_args_is_help=True)
+def ledger_open_command(
+    ledger: LedgerFile,
+    dataset_id: DatasetId,
+    epsilon_limit: Annotated[float, typer.Option(help="Most that all charges may cost together.")],
+    delta: Annotated[float, typer.Option(help="The delta it is stated at.")],
+    as_json: Json = False,
+) -> None:
+    """Enter a data set with its limit.
+
+    Example:
+        privmix ledger open --ledger ledger.db --dataset-id customers --epsilon-limit 3 --delta 1e-6
+
+    """
+    book = Ledger(ledger).open_dataset(dataset_id, epsilon_limit=epsilon_limit, delta=delta)
+    _print_balances([book.balance(dataset_id)], as_json)
+
+
+@ledger_app.command("show", no_args_is_help=True)
+def ledger_show_command(
+    ledger: LedgerFile,
+    dataset_id: Annotated[str | None, typer.Option(help="One data set only.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what has been spent; with --json, export everything.
+
+    Example:
+        privmix ledger show --ledger ledger.db
+
+    """
+    if not ledger.is_file():
+        _validate.fail("--ledger", "an existing ledger", str(ledger))
+    book = Ledger(ledger)
+    names = book.dataset_ids() if dataset_id is None else [dataset_id]
+    _print_balances([book.balance(name) for name in names], as_json)
+
+
+@ledger_app.command("charge", no_args_is_help=True)
+def ledger_charge_command(
+    ledger: LedgerFile,
+    dataset_id: DatasetId,
+    folder: Annotated[Path, typer.Option("--release", help="A release made without the ledger.")],
+    as_json: Json = False,
+) -> None:
+    """Charge a release that was made without the ledger.
+
+    Example:
+        privmix ledger charge --ledger ledger.db --dataset-id customers --release january/
+
+    """
+    balance = Ledger(ledger).charge(dataset_id, combine([folder]), note=str(folder))
+    _print_balances([balance], as_json)
+
+
+def _print_balances(balances: list[Balance], as_json: bool) -> None:
+    if as_json:
+        _print_json({"datasets": [balance.to_dict() for balance in balances]})
+        return
+    table = Table("data set", "epsilon spent", "limit", "delta", "charges", title="privmix ledger")
+    for b in balances:
+        numbers = (f"{b.epsilon_spent:.6g}", f"{b.epsilon_limit:g}", f"{b.delta:g}")
+        table.add_row(b.dataset_id, *numbers, str(len(b.charges)))
+    _out.print(table)
 
 
 @app.command("demo")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -31,13 +29,25 @@ from privmix.designs import (
     transposed_inclusions,
     uniform_inclusions,
 )
+from privmix.journal import Journal, RunFolder, write_durably
+from privmix.ledger import Ledger
 from privmix.mechanism import MixtureConfig
 from privmix.mixing import add_features, add_labels, add_weighted_features
 from privmix.noise import rounded_gaussian
 from privmix.plan import ReleasePlan, default_threads
 from privmix.records import BadRecordPolicy, BoundedRecords, FixedPoint, bound_records
-from privmix.rng import KeyStream, MasterKey
-from privmix.store import CARD_NAME, PartWriter, Release, Rows, dataset_card, file_digests
+from privmix.rng import KeyStream, MasterKey, fresh_secret, guessable_secret
+from privmix.store import (
+    CARD_NAME,
+    Piece,
+    Release,
+    Rows,
+    dataset_card,
+    file_digests,
+    part_layout,
+    part_path,
+    write_part,
+)
 
 Progress = Callable[[int, int], None]
 
@@ -186,17 +196,6 @@ class Mixer:
         sums += rounded_gaussian(stream, extra, stddev, sums.size).reshape(sums.shape)
         return (sums / (grid.scale * unit * self.config.divisor)).astype(np.float32)
 
-    def iter_rows(self, threads: int) -> Iterator[Rows]:
-        """Yield all blocks in order, computing a few ahead."""
-        blocks = self.config.blocks
-        with ThreadPoolExecutor(threads) as pool:
-            pending = deque(pool.submit(self.rows, block) for block in blocks[: threads + 2])
-            for block in blocks:
-                yield pending.popleft().result()
-                ahead = block.index + threads + 2
-                if ahead < len(blocks):
-                    pending.append(pool.submit(self.rows, blocks[ahead]))
-
 
 def _split_by_class(records: BoundedRecords, num_classes: int) -> list[NDArray[np.int32]]:
     """Return the positions of each class's records, in their order in the input."""
@@ -212,6 +211,9 @@ def release(
     *,
     out: str | Path,
     on_bad_record: BadRecordPolicy = "error",
+    resume: bool = False,
+    ledger: str | Path | None = None,
+    dataset_id: str | None = None,
     test_seed: int | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -224,6 +226,10 @@ def release(
         plan: A plan with a schema.
         out: Release folder; must not exist, or be empty. It appears whole or not at all.
         on_bad_record: ``error`` or ``zero``; see ``records.bound_records``.
+        resume: Go on with a run into ``out`` that was cut off: same plan, same records, same bits,
+            no second charge.
+        ledger: Ledger file to charge before anything is drawn.
+        dataset_id: The data set's name in the ledger.
         test_seed: For tests only: repeatable rows that are **not private**; the certificate says
             so and ``verify`` rejects it.
         threads: Number of threads; all processors by default. The rows do not depend on it.
@@ -233,7 +239,8 @@ def release(
         The sealed release.
 
     Raises:
-        InvalidInputError: Bad input; nothing has been drawn or written.
+        InvalidInputError: Bad input, or a budget that does not suffice; nothing has been drawn or
+            written.
 
     """
     if plan.data_schema is None:
@@ -245,7 +252,14 @@ def release(
     recheck_plan(plan)
     records = bound_records(features, labels, plan.data_schema, on_bad_record)
     return release_records(
-        records, plan, out=target, test_seed=test_seed, threads=threads, progress=progress
+        records,
+        plan,
+        out=target,
+        resume=resume,
+        charge=ledger_charge(ledger, dataset_id, plan, note=target.name),
+        test_seed=test_seed,
+        threads=threads,
+        progress=progress,
     )
 
 
@@ -254,35 +268,114 @@ def release_records(
     plan: ReleasePlan,
     *,
     out: Path,
+    resume: bool = False,
+    charge: Callable[[], object] | None = None,
     test_seed: int | None = None,
     threads: int = 1,
     progress: Progress | None = None,
 ) -> Release:
-    """Publish bounded records: draw, write to a hidden folder, seal, and move it into place."""
+    """Publish bounded records: draw and write in a private run folder, seal, and move into place.
+
+    ``charge`` is called once for a new run, before the key is drawn, and never for a resumed one.
+    """
     context = hashlib.sha256(plan.digest() + records.digest()).digest()
-    key = MasterKey.fresh(context) if test_seed is None else MasterKey.for_test(test_seed, context)
-    certificate = Certificate.for_plan(plan, private=test_seed is None, files={})
-    mixers = [
-        Mixer(config, records, key, table) for table, config in enumerate(plan.mechanism.components)
-    ]
-    staging = Path(tempfile.mkdtemp(prefix=f".{out.name}.unsealed-", dir=out.parent))
-    try:
-        with PartWriter(staging, plan.mechanism) as writer:
-            done = 0
-            for table, mixer in enumerate(mixers):
-                for rows in mixer.iter_rows(threads):
-                    writer.write(table, rows)
-                    done += len(rows.features)
-                    if progress is not None:
-                        progress(done, plan.num_mixtures)
-        (staging / CARD_NAME).write_text(dataset_card(plan), encoding="utf-8")
-        certificate = certificate.model_copy(update={"files": file_digests(staging)})
-        (staging / FILE_NAME).write_bytes(certificate.to_bytes())
-        _seal(staging, out)
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
+    with RunFolder(out) as run:
+        if run.is_unfinished and not resume:
+            allowed = f"resume (--resume), or a new start after removing {run.folder}"
+            _validate.fail(f"out={out}", allowed, "a new run beside one that was cut off")
+        if resume and not run.is_unfinished:
+            _validate.fail(f"out={out}", "a run that was cut off, to resume", "none")
+        if run.has_journal or not run.is_unfinished:
+            journal = run.read(context) if resume else _new_journal(context, test_seed)
+            mixers = [
+                Mixer(config, records, journal.key, table)
+                for table, config in enumerate(plan.mechanism.components)
+            ]
+            certificate = Certificate.for_plan(plan, private=journal.private, files={})
+            if not resume:
+                if charge is not None:
+                    charge()
+                run.begin(journal)
+            _write_parts(run.release_folder, plan, mixers, threads, progress)
+            _seal(run.release_folder, plan, certificate)
+        run.destroy_journal()
+        if not (run.release_folder / FILE_NAME).is_file():
+            _validate.fail(str(run.folder), "a run folder as privmix leaves it", "an altered one")
+        run.publish()
     return Release(out)
+
+
+def _new_journal(context: bytes, test_seed: int | None) -> Journal:
+    secret = fresh_secret() if test_seed is None else guessable_secret(test_seed)
+    return Journal(secret=secret.hex(), context=context.hex(), private=test_seed is None)
+
+
+def _write_parts(
+    folder: Path,
+    plan: ReleasePlan,
+    mixers: list[Mixer],
+    threads: int,
+    progress: Progress | None,
+) -> None:
+    """Write the parts that are not there yet, drawing a few blocks ahead."""
+    missing = []
+    done = 0
+    for number, pieces in enumerate(part_layout(plan.mechanism)):
+        if part_path(folder, number).exists():
+            done += sum(block.num_rows for _, block in pieces)
+        else:
+            missing.append((number, pieces))
+    tasks = [piece for _, pieces in missing for piece in pieces]
+    with ThreadPoolExecutor(threads) as pool:
+        rows = _ordered(pool, lambda piece: mixers[piece[0]].rows(piece[1]), tasks, threads + 2)
+
+        def pieces_done(pieces: list[Piece]) -> Iterator[tuple[int, Rows]]:
+            nonlocal done
+            for table, block in pieces:
+                yield table, next(rows)
+                done += block.num_rows
+                if progress is not None:
+                    progress(done, plan.num_mixtures)
+
+        for number, pieces in missing:
+            write_part(part_path(folder, number), plan.mechanism, pieces_done(pieces))
+
+
+def _ordered(
+    pool: ThreadPoolExecutor, work: Callable[[Piece], Rows], tasks: list[Piece], ahead: int
+) -> Iterator[Rows]:
+    """Yield results in the order of their tasks, with at most ``ahead`` of them in the making."""
+    pending: deque[Future[Rows]] = deque()
+    for task in tasks:
+        pending.append(pool.submit(work, task))
+        if len(pending) >= ahead:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
+
+
+def _seal(folder: Path, plan: ReleasePlan, certificate: Certificate) -> None:
+    """Write the card and the certificate, which makes the folder a release."""
+    for leftover in folder.rglob("*.tmp"):
+        leftover.unlink()
+    write_durably(folder / CARD_NAME, dataset_card(plan).encode())
+    certificate = certificate.model_copy(update={"files": file_digests(folder)})
+    for path in [*folder.rglob("*"), folder]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    write_durably(folder / FILE_NAME, certificate.to_bytes())
+
+
+def ledger_charge(
+    ledger: str | Path | None, dataset_id: str | None, plan: ReleasePlan, note: str
+) -> Callable[[], object] | None:
+    """Return what charges a plan to a ledger, or None without one."""
+    if (ledger is None) != (dataset_id is None):
+        given = "ledger" if dataset_id is None else "dataset_id"
+        _validate.fail("ledger and dataset_id", "both, or neither", f"{given} alone")
+    if ledger is None or dataset_id is None:
+        return None
+    book, name = Ledger(ledger), dataset_id
+    return lambda: book.charge(name, plan.event, note=note)
 
 
 def check_out(out: str | Path) -> Path:
@@ -307,20 +400,3 @@ def recheck_plan(plan: ReleasePlan) -> None:
         _validate.fail(
             "plan.epsilon", f"at least {epsilon!r}, what the mechanism costs", plan.epsilon
         )
-
-
-def _seal(staging: Path, out: Path) -> None:
-    """Make everything durable, then let the release appear under its name in one step."""
-    for path in [*staging.rglob("*"), staging]:
-        _sync(path)
-        path.chmod(0o755 if path.is_dir() else 0o644)
-    staging.rename(out)
-    _sync(out.parent)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -24,6 +24,16 @@ _STREAM_LIMIT_BYTES = 64 * 2**32
 _ZEROS = memoryview(bytes(1 << 20))
 
 
+def fresh_secret() -> bytes:
+    """Draw a master key's secret from the operating system's entropy source."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def guessable_secret(seed: int) -> bytes:
+    """Derive a secret that is none from a seed, for tests."""
+    return hashlib.sha256(f"privmix test seed {seed}".encode()).digest()
+
+
 class KeyStream:
     """A stream of uniform 64-bit words under one key; not thread-safe, never shared."""
 
@@ -74,14 +84,9 @@ class MasterKey:
         raise TypeError("a master key is never serialised")
 
     @classmethod
-    def fresh(cls, context: bytes) -> MasterKey:
-        """Draw a key from the operating system's entropy source."""
-        return cls(secrets.token_bytes(KEY_BYTES), context)
-
-    @classmethod
     def for_test(cls, seed: int, context: bytes) -> MasterKey:
-        """Derive a key from a seed anybody can guess: what it makes is not private."""
-        return cls(hashlib.sha256(f"privmix test seed {seed}".encode()).digest(), context)
+        """Make a key from a seed that anybody can guess: what it makes is not private."""
+        return cls(guessable_secret(seed), context)
 
     def stream(self, purpose: str, *, shard: int = 0, block: int = 0) -> KeyStream:
         """Return the stream of one purpose on one shard of records and one block of rows."""

@@ -11,8 +11,7 @@ import json
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +22,15 @@ from numpy.typing import NDArray
 from privmix import _validate
 from privmix.accounting import ComposedEvent
 from privmix.certificate import FILE_NAME, Certificate
+from privmix.designs import RowBlock
+from privmix.journal import sync
 from privmix.mechanism import MixtureConfig, ReleaseConfig
 from privmix.plan import ReleasePlan
 from privmix.schema import Schema
 
 DATA_DIR = "data"
 CARD_NAME = "README.md"
-_PART_BYTES = 256 << 20
+_PART_BYTES = 64 << 20
 
 # Names of a hybrid release's tables in its ``component`` column.
 COMPONENTS = ("class_sums", "mixtures")
@@ -43,60 +44,54 @@ class Rows(NamedTuple):
     label_weights: NDArray[np.float32] | None = None
 
 
-class PartWriter:
-    """Writes blocks of rows, in order, as Parquet parts of bounded size."""
+Piece = tuple[int, RowBlock]
 
-    def __init__(self, folder: Path, mechanism: ReleaseConfig) -> None:
-        self._folder = folder / DATA_DIR
-        self._folder.mkdir()
-        self._mechanism = mechanism
-        width = max(part.row_width for part in mechanism.components)
-        self._rows_per_part = max(1, _PART_BYTES // (4 * width))
-        self._schema = _columns(mechanism)
-        self._writer: pq.ParquetWriter | None = None
-        self._part = 0
-        self._rows_in_part = 0
 
-    def __enter__(self) -> Self:
-        return self
+def part_layout(mechanism: ReleaseConfig) -> list[list[Piece]]:
+    """Divide the (table, block) pieces of a release into parts of bounded size, in order.
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._close_part()
+    The layout follows from the mechanism alone, so that a part can be made again by itself.
+    """
+    parts: list[list[Piece]] = [[]]
+    size = 0
+    for table, config in enumerate(mechanism.components):
+        for block in config.blocks:
+            if size >= _PART_BYTES:
+                parts.append([])
+                size = 0
+            parts[-1].append((table, block))
+            size += 4 * block.num_rows * config.row_width
+    return parts
 
-    def write(self, table: int, rows: Rows) -> None:
-        """Append one block of rows of one table."""
-        if self._writer is None:
-            path = self._folder / f"part-{self._part:05d}.parquet"
-            # Noise does not compress; plain pages are the fastest to write and to read.
-            self._writer = pq.ParquetWriter(
-                path, self._schema, compression="none", use_dictionary=False, write_statistics=False
-            )
-        count = len(rows.features)
-        arrays = []
-        for name in self._schema.names:
-            if name == "component":
-                arrays.append(pa.array([COMPONENTS[table]] * count))
-            elif name == "label":
-                arrays.append(
-                    pa.array(rows.labels if rows.labels is not None else [None] * count, pa.int64())
-                )
-            else:
-                arrays.append(_vectors(getattr(rows, name)))
-        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
-        self._rows_in_part += count
-        if self._rows_in_part >= self._rows_per_part:
-            self._close_part()
 
-    def _close_part(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer, self._rows_in_part = None, 0
-            self._part += 1
+def part_path(folder: Path, number: int) -> Path:
+    """Return where a part of a release folder goes."""
+    return folder / DATA_DIR / f"part-{number:05d}.parquet"
+
+
+def write_part(path: Path, mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]) -> None:
+    """Write one Parquet part from its pieces of (table, rows), whole or not at all."""
+    schema = _columns(mechanism)
+    path.parent.mkdir(exist_ok=True)
+    temporary = path.with_name(f"{path.name}.tmp")
+    # Noise does not compress; plain pages are the fastest to write and to read.
+    options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    with pq.ParquetWriter(temporary, schema, **options) as writer:
+        for table, rows in pieces:
+            arrays = [_column(name, table, rows) for name in schema.names]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+    sync(temporary)
+    temporary.rename(path)
+    sync(path.parent)
+
+
+def _column(name: str, table: int, rows: Rows) -> pa.Array:
+    count = len(rows.features)
+    if name == "component":
+        return pa.array([COMPONENTS[table]] * count)
+    if name == "label":
+        return pa.array([None] * count if rows.labels is None else rows.labels, pa.int64())
+    return _vectors(getattr(rows, name))
 
 
 def _columns(mechanism: ReleaseConfig) -> pa.Schema:

@@ -1,0 +1,164 @@
+"""The private run folder of a release in the making: its lock, its journal, its unfinished rows.
+
+The journal holds the master key, so that a run that was cut off repeats the same bits instead of
+publishing a second noisy version of the same rows. It is readable by its owner alone, and destroyed
+before the release appears under its name.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from privmix import _validate
+from privmix._validate import FrozenModel
+from privmix.rng import MasterKey
+
+FORMAT_VERSION: Literal[1] = 1
+JOURNAL_NAME = "journal.json"
+_RELEASE_DIR = "release"
+
+
+class Journal(FrozenModel):
+    """What a run must know to go on. Holds the key: never shown, never copied.
+
+    Attributes:
+        secret: The master key's secret, hexadecimal.
+        context: Hash of the plan and of the records that the key is bound to, hexadecimal.
+        private: False for a run with a test seed.
+
+    """
+
+    format_version: Literal[1] = FORMAT_VERSION
+    secret: str
+    context: str
+    private: bool
+
+    def __repr__(self) -> str:
+        return "Journal(<secret>)"
+
+    __str__ = __repr__
+
+    @property
+    def key(self) -> MasterKey:
+        """The master key, bound to its context."""
+        return MasterKey(bytes.fromhex(self.secret), bytes.fromhex(self.context))
+
+
+class RunFolder:
+    """The folder ``.NAME.run`` beside a release folder NAME in the making; one process at a time.
+
+    Used as a context manager, which takes the lock. What is left behind when a run fails is never
+    a release: it has another name, and no certificate until all rows are there.
+
+    Args:
+        out: The release folder to be.
+
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.folder = out.parent / f".{out.name}.run"
+        self.release_folder = self.folder / _RELEASE_DIR
+        self._journal_path = self.folder / JOURNAL_NAME
+        self._lock: int | None = None
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            self._lock = None
+            _validate.fail(f"out={self.out}", "one run at a time", "another one in progress")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._lock is not None
+        try:
+            if not self.is_unfinished:
+                shutil.rmtree(self.folder, ignore_errors=True)
+        finally:
+            os.close(self._lock)
+            self._lock = None
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether an earlier run left something to go on with."""
+        return self._journal_path.exists() or self.release_folder.exists()
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether the key is still there; it is not once the release is sealed."""
+        return self._journal_path.exists()
+
+    def begin(self, journal: Journal) -> None:
+        """Write the journal of a new run, durably, before anything is drawn."""
+        write_durably(self._journal_path, journal.model_dump_json().encode(), mode=0o600)
+        self.release_folder.mkdir()
+
+    def read(self, context: bytes) -> Journal:
+        """Read the journal of an earlier run; it must belong to the same plan and records.
+
+        Raises:
+            InvalidInputError: Another plan, other records, or another format.
+
+        """
+        journal = Journal.from_json(self._journal_path.read_bytes(), place=JOURNAL_NAME)
+        if journal.context != context.hex():
+            _validate.fail(
+                f"resuming {self.out}", "the plan and the records it was begun with", "others"
+            )
+        self.release_folder.mkdir(exist_ok=True)
+        return journal
+
+    def destroy_journal(self) -> None:
+        """Take the journal out of use, then overwrite the key and remove it; may be repeated."""
+        doomed = self._journal_path.with_suffix(".doomed")
+        if self._journal_path.exists():
+            self._journal_path.rename(doomed)
+            sync(self.folder)
+        if doomed.exists():
+            with doomed.open("r+b") as file:
+                file.write(bytes(doomed.stat().st_size))
+                file.flush()
+                os.fsync(file.fileno())
+            doomed.unlink()
+            sync(self.folder)
+
+    def publish(self) -> None:
+        """Let the finished release appear under its name, in one step."""
+        self.release_folder.rename(self.out)
+        sync(self.out.parent)
+
+
+def write_durably(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """Write a file so that it is there whole, or not at all, even after a power cut."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.unlink(missing_ok=True)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Force a file or a folder to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
