@@ -34,6 +34,8 @@ def test_numpy_classes_are_accepted():
         ({"feature_clip_norm": 0.0}, "feature_clip_norm"),
         ({"feature_clip_norm": float("nan")}, "feature_clip_norm"),
         ({"feature_clip_norm": float("inf")}, "feature_clip_norm"),
+        ({"feature_clip_norm": 5e-324}, "feature_clip_norm.*at least 1e-30"),
+        ({"feature_clip_norm": 1e300}, "feature_clip_norm.*at most 1e"),
         ({"label_clip_norm": 0.5}, "one-hot"),
         ({"surprise": 1}, "surprise"),
     ],

@@ -78,7 +78,7 @@ def plot_epsilon(event_or_certificate: Accountable, ax: Axes | None = None) -> A
     ax = _axes(ax)
     certified = epsilon_at(event, CERTIFICATE_DELTAS)
     deltas, epsilons = list(certified), list(certified.values())
-    ax.plot(deltas, epsilons, color=CERTIFIED_COLOR, marker="o", label="certified")
+    ax.plot(deltas, epsilons, color=CERTIFIED_COLOR, marker="o", markersize=3, label="certified")
     found = _finite_gdp_mu(event)
     if found is not None:
         approximate = [gdp_epsilon(found[0], delta) for delta in deltas]
@@ -114,7 +114,7 @@ def _event_of(source: Accountable) -> SimpleEvent | ComposedEvent:
 
 
 def _plot_gdp(ax: Axes, x: ArrayLike, y: ArrayLike, gdp_mu: float, exact: bool) -> None:
-    name = f"{gdp_mu:.3g}-GDP ({'exact' if exact else 'approximation, no guarantee'})"
+    name = f"{gdp_mu:.3g}-GDP ({'exact' if exact else 'no guarantee'})"
     ax.plot(x, y, color=UNCERTIFIED_COLOR, linestyle="--", label=name)
 
 

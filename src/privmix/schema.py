@@ -60,7 +60,8 @@ class Schema(FrozenModel):
     @field_validator("feature_clip_norm", mode="before")
     @classmethod
     def _check_clip_norm(cls, value: object) -> float:
-        return _validate.real("feature_clip_norm", value, above=0.0)
+        # Far beyond any data, and far from where doubles overflow or lose places.
+        return _validate.real("feature_clip_norm", value, above=0.0, at_least=1e-30, at_most=1e30)
 
     @field_validator("label_clip_norm", mode="before")
     @classmethod
