@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import privmix
 from builders import make_data, make_schema
 from privmix import cli
 
@@ -311,6 +312,7 @@ PLAN = ["plan", "--num-records", 100, "--num-classes", 3, "--num-features", 5]
         ([*PLAN, "--epsilon", 1], "--delta"),
         ([*PLAN, "--epsilon", "one", "--delta", "1e-5"], "--epsilon.*valid number"),
         ([*PLAN, "--epsilon", 1, "--delta", "1e-5", "--out", "p.json"], "--out.*--schema"),
+        (["ledger", "show", "--ledger", "no.db"], "existing ledger"),
         (["plan", "--num-records", 5, "--epsilon", 1, "--delta", "1e-5"], "--num-classes"),
         (
             ["account", "--design", "poisson", "--noise-multiplier", 1, "--delta", "1e-5"],
@@ -424,6 +426,40 @@ def test_csv_labels_are_matched_as_they_are_written(run, tmp_path):
 def test_a_delta_above_one_over_n_is_noted(run):
     assert "above 1 / num_records" in run(*PLAN, "--epsilon", 1, "--delta", 0.02).err
     assert run(*PLAN, "--epsilon", 1, "--delta", "1e-5").err == ""
+
+
+def test_a_dry_run_reads_checks_and_writes_nothing(run, files):
+    before = sorted(files.iterdir())
+    told = run(
+        "release", files / "train.parquet", "--label", "label", "--schema", files / "schema.json",
+        "--epsilon", 2, "--delta", "1e-5", "--out", files / "r", "--dry-run",
+    )  # fmt: skip
+    assert (told.code, told.out) == (0, "")
+    assert "400 records (planned 400), 0.0% clipped" in told.err
+    assert sorted(files.iterdir()) == before
+
+
+def test_training_keeps_releases_whole(run, files):
+    run(
+        "release", files / "train.parquet", "--label", "label", "--schema", files / "schema.json",
+        "--epsilon", 2, "--delta", "1e-5", "--num-mixtures", 20, "--test-seed", 3, "--out",
+        files / "r",
+    )  # fmt: skip
+    told = run("train", files / "r", "--out", files / "r" / "m.safetensors")
+    assert told.code == 2
+    assert "outside of any release" in told.err
+    told = run("train", files / "r", "--out", files / "m.safetensors")
+    assert told.code == 0
+    assert "protects nobody" in told.err
+    (files / "r" / "README.md").write_text("another")
+    told = run("train", files / "r", "--out", files / "m.safetensors")
+    assert told.code == 2
+    assert "README.md: changed since" in told.err
+
+
+def test_version(run):
+    told = run("--version")
+    assert (told.code, told.out) == (0, f"privmix {privmix.__version__}\n")
 
 
 def test_an_invalid_release_exits_with_one(run, files):

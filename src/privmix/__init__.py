@@ -9,6 +9,8 @@ The main job::
     model = privmix.NoiseAwareClassifier().fit(release)
 """
 
+from importlib.metadata import version
+
 from privmix._validate import InvalidInputError
 from privmix.certificate import Certificate
 from privmix.engine import release
@@ -19,6 +21,8 @@ from privmix.records import BoundedRecords, bound_records
 from privmix.schema import Schema
 from privmix.store import Release
 from privmix.verification import Verification, verify
+
+__version__ = version("privmix")
 
 __all__ = [
     "BoundedRecords",

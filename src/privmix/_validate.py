@@ -124,6 +124,8 @@ def _first_problem(place: str, error: ValidationError) -> InvalidInputError:
     where = ".".join([place, *(str(part) for part in first["loc"])])
     if first["type"] == "missing":
         return InvalidInputError(where, "a value (the field is required)", "nothing")
+    if first["type"] == "extra_forbidden":
+        return InvalidInputError(where, "no field of this name", "one")
     if first["type"] == "json_invalid":
         return InvalidInputError(place, "valid JSON", first["msg"])
     received = repr(first["input"])

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any, NoReturn, cast
@@ -80,6 +81,22 @@ FeaturesKey = Annotated[str | None, typer.Option(help="Array of an .npz with the
 LabelKey = Annotated[str | None, typer.Option(help="Array of an .npz with the labels.")]
 # Wrong usage as Typer reports it; the class itself has no public name.
 _UsageError: type[Any] = typer.BadParameter.__mro__[1]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        _out.print(f"privmix {version('privmix')}")
+        raise typer.Exit(0)
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
+    """Private data release by random mixup under differential privacy."""
 
 
 @app.command("plan", no_args_is_help=True)
@@ -164,7 +181,10 @@ def plan_command(
         solve_for=solve_for,
     )
     if out is not None:
-        out.write_text(plan.to_json() + "\n", encoding="utf-8")
+        try:
+            out.write_text(plan.to_json() + "\n", encoding="utf-8")
+        except OSError as error:
+            _validate.fail("--out", "a file in a writable folder", f"{out}: {error.strerror}")
     if as_json:
         _print_json(plan.to_dict())
     else:
@@ -305,6 +325,9 @@ def release_command(
     on_bad_record: Annotated[
         str, typer.Option(help="error: refuse NaN, infinity and unknown labels; zero: blank them.")
     ] = "error",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read and check everything, say so, and stop.")
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a run into --out that was cut off.")
     ] = False,
@@ -378,6 +401,10 @@ def release_command(
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     records = bound_records(*data, made.data_schema, on_bad_record)  # type: ignore[arg-type]
     _tell_holder(records.count, records.num_clipped, records.num_replaced, made.data_schema)
+    if dry_run:
+        return
+    if test_seed is not None:
+        _err.print("warning: --test-seed makes a release that protects nobody")
     with _progress("rows") as progress:
         published = release_records(
             records,
@@ -457,11 +484,18 @@ def train_command(
     """
     from privmix.learners import LEARNERS, save_model
     from privmix.store import Release
+    from privmix.verification import check_files
 
     made = LEARNERS[_validate.one_of("--learner", learner, LEARNERS)]()
     if out.is_dir() or not out.absolute().parent.is_dir():
         _validate.fail("--out", "a file in an existing folder", str(out))
+    if any((parent / "certificate.json").exists() for parent in out.absolute().parents):
+        _validate.fail("--out", "a file outside of any release, which it would break", str(out))
     published = Release(folder)
+    if (changed := check_files(published)) != []:
+        _validate.fail(str(folder), "a release as it was sealed; see privmix verify", changed[0])
+    if not published.certificate.private:
+        _err.print("note: this release was made with a test seed and protects nobody")
     with _status(f"training {learner}"):
         made.fit(published)
     save_model(made, out)

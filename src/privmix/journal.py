@@ -68,8 +68,11 @@ class RunFolder:
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            _validate.fail(f"out={self.out}", "a place in a writable folder", error.strerror)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -202,7 +202,7 @@ def bound_records(
             column = int(np.flatnonzero(~np.isfinite(block[first]))[0])
             _validate.fail(
                 f"features[{start + first}, {column}]",
-                "a finite number (or on_bad_record='zero')",
+                "a finite number (on_bad_record='zero', --on-bad-record zero, blanks such records)",
                 block[first, column],
             )
         bad |= indices[start : start + _BLOCK] < 0

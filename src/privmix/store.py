@@ -402,6 +402,9 @@ Columns:
 {described}
 Classes: {json.dumps(list(schema.classes), ensure_ascii=False)}
 
+To load the rows: `datasets.load_dataset("FOLDER")`, `pandas.read_parquet("FOLDER/data")`,
+`polars.read_parquet("FOLDER/data")`, `privmix.Release("FOLDER")`.
+
 A row can hold many records, one, or none: single rows mean little, and a learner should know the
 noise. `privmix train` fits one that does.
 """

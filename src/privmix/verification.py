@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from privmix._validate import FrozenModel, InvalidInputError
-from privmix.certificate import FILE_NAME, FORMAT_VERSION, Certificate
+from privmix.certificate import FILE_NAME, FORMAT_VERSION
 from privmix.store import CARD_NAME, Release, Rows, Table, file_digests
 
 # Probability that a sound release is flagged by its rows; shared by the three tests below.
@@ -69,7 +69,7 @@ def verify(folder: str | Path, *, expect_digest: str | None = None) -> Verificat
         )
     certificate = release.certificate
     reasons = _check_digest(release.certificate_digest, expect_digest)
-    file_reasons = _check_files(release.folder, certificate)
+    file_reasons = check_files(release)
     reasons += file_reasons
     reasons += _guarded(certificate.recheck)
     if not file_reasons:  # rows that are not the certified ones are not worth a test
@@ -98,7 +98,9 @@ def _check_digest(found: str, expected: str | None) -> list[str]:
     return [f"{FILE_NAME}: digest is {found}, expected {expected}"]
 
 
-def _check_files(folder: Path, certificate: Certificate) -> list[str]:
+def check_files(release: Release) -> list[str]:
+    """Compare the files of a release with their digests; return a line for each that differs."""
+    folder, certificate = release.folder, release.certificate
     found, stated = file_digests(folder), certificate.files
     reasons = [f"{name}: missing" for name in sorted(stated.keys() - found.keys())]
     reasons += [f"{name}: not part of the release" for name in sorted(found.keys() - stated.keys())]
