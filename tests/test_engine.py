@@ -315,6 +315,14 @@ class TestNothingIsLost:
             release(x, y, plan, out=tmp_path / "r")
         assert list(tmp_path.iterdir()) == []
 
+    def test_no_file_tells_when_it_was_written(self, tmp_path):
+        """How long a part took depends on the records in it."""
+        plan = plan_for("poisson")
+        made = release(*make_data(plan.data_schema, 60), plan, out=tmp_path / "r")
+        paths = [made.folder, *made.folder.rglob("*")]
+        assert len(paths) == 5
+        assert {path.stat().st_mtime for path in paths} == {946684800.0}
+
     def test_out_must_be_free(self, tmp_path):
         plan = plan_for("poisson")
         data = make_data(plan.data_schema, 60)
@@ -324,6 +332,9 @@ class TestNothingIsLost:
         for name in ("full", "file", "no/such"):
             with pytest.raises(InvalidInputError, match="out=.*allowed"):
                 release(*data, plan, out=tmp_path / name)
+        (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+        with pytest.raises(InvalidInputError, match="a symbolic link"):
+            release(*data, plan, out=tmp_path / "link")
         (tmp_path / "empty").mkdir()
         assert release(*data, plan, out=tmp_path / "empty").num_mixtures == 60
 

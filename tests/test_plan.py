@@ -117,6 +117,26 @@ def test_any_one_unknown_is_solved_for(design, unknown, options):
     assert account(more.event, 1e-5).epsilon > target
 
 
+def test_random_weights_are_planned_at_ordinary_sizes():
+    for size in (20, 64, 100):
+        plan = plan_release(
+            make_schema(num_records=200),
+            target_epsilon=1.0,
+            target_delta=1e-5,
+            design="uniform",
+            mix_size=size,
+            weight_alpha=1.0,
+            weight_clip=0.2,
+        )
+        assert 0.99 < plan.epsilon <= 1
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"num_records": ' + "9" * 5000 + "}", "[]", ""])
+def test_plan_files_that_are_no_plans(text):
+    with pytest.raises(InvalidInputError):
+        ReleasePlan.from_json(text)
+
+
 def test_solving_for_what_a_design_lacks():
     with pytest.raises(InvalidInputError, match="an option of stratified"):
         solve_config(
@@ -177,6 +197,9 @@ def test_calibrated_plans_land_at_or_just_below_the_target(number):
         ({"rows_per_class": 5}, "rows_per_class"),
         ({"design": "stratified", "sampling_prob": 1.5}, "sampling_prob"),
         ({"label_balance": 0.0}, "label_balance"),
+        ({"target_epsilon": 1e-300}, "target_epsilon.*at least 1e-06"),
+        ({"target_epsilon": 1e300}, "target_epsilon.*at most 10000"),
+        ({"target_delta": 1e-200}, "target_delta.*at least 1e-100"),
     ],
 )
 def test_bad_arguments_are_named(options, words):

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from builders import make_data, make_plan, make_schema
@@ -37,7 +40,7 @@ def edit(folder, **changes) -> None:
         for part in outer:
             place = place[part]
         place[last] = value
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(document, indent=2) + "\n")
 
 
 def reasons(folder, **options) -> str:
@@ -146,6 +149,76 @@ def test_a_consistent_forgery_needs_the_digest(folder):
     (folder / "certificate.json").write_bytes(forged.to_bytes())
     assert verify(folder).valid
     assert "digest is" in reasons(folder, expect_digest=true.certificate_digest)
+
+
+class TestDressedUpReleases:
+    """Whatever is added to a release is found, even when its digest is entered as well."""
+
+    def rehash(self, folder) -> None:
+        certificate = Release(folder).certificate
+        changed = certificate.model_copy(update={"files": file_digests(folder)})
+        (folder / "certificate.json").write_bytes(changed.to_bytes())
+
+    def test_an_added_column_or_metadata(self, folder):
+        part = folder / "data" / "part-00000.parquet"
+        table = pq.read_table(part)
+        for other in (
+            table.append_column("raw", pa.array(range(table.num_rows))),
+            table.replace_schema_metadata({"records": "59"}),
+        ):
+            pq.write_table(other, part)
+            self.rehash(folder)
+            assert "other columns" in reasons(folder)
+
+    def test_another_card(self, folder):
+        card = folder / "README.md"
+        card.write_text(card.read_text().replace("differentially private", "anonymous"))
+        self.rehash(folder)
+        assert "not the card" in reasons(folder)
+
+    def test_a_part_in_another_place(self, folder):
+        (folder / "data" / "sub").mkdir()
+        shutil.copy(folder / "data" / "part-00000.parquet", folder / "data" / "sub" / "x.parquet")
+        self.rehash(folder)
+        assert "files are not a README.md and parts" in reasons(folder)
+
+    def test_an_added_part(self, folder):
+        shutil.copy(folder / "data" / "part-00000.parquet", folder / "data" / "part-00001.parquet")
+        self.rehash(folder)
+        assert "rows, but the certificate states" in reasons(folder)
+
+    def test_no_regular_files(self, folder, tmp_path):
+        (folder / "empty").mkdir()
+        (folder / "data" / "dangling").symlink_to(tmp_path / "nowhere")
+        os.mkfifo(folder / "pipe")
+        found = reasons(folder)
+        for name in ("empty", "data/dangling", "pipe"):
+            assert f"{name}: not part of the release" in found
+
+    def test_a_linked_certificate(self, folder, tmp_path):
+        shutil.move(folder / "certificate.json", tmp_path / "c.json")
+        (folder / "certificate.json").symlink_to(tmp_path / "c.json")
+        assert "certificate.json: not part" in reasons(folder)
+
+    def test_a_certificate_with_two_values_for_one_name(self, folder):
+        path = folder / "certificate.json"
+        path.write_text(path.read_text().replace("{", '{\n  "epsilon": 0.1,', 1))
+        assert "not written as privmix writes it" in reasons(folder)
+
+    def test_words_among_the_versions(self, folder):
+        edit(folder, library_versions={"evil": "records=59"})
+        assert "versions of known libraries" in reasons(folder)
+
+    def test_values_off_the_grid(self, folder):
+        part = folder / "data" / "part-00000.parquet"
+        table = pq.read_table(part)
+        flat = table["features"].combine_chunks().flatten().to_numpy() * np.float32(1.01)
+        kind = table.schema.field("features").type
+        moved = pa.FixedSizeListArray.from_arrays(pa.array(flat), type=kind)
+        changed = pa.Table.from_arrays([moved, table.column(1)], schema=table.schema)
+        pq.write_table(changed, part)
+        self.rehash(folder)
+        assert "not on the grid" in reasons(folder)
 
 
 @pytest.mark.parametrize("design", ["poisson", "stratified"])

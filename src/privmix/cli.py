@@ -696,7 +696,7 @@ def _make_plan(
 ) -> ReleasePlan:
     """Plan with one unknown: the noise, epsilon, or what ``solve_for`` names."""
     if epsilon is not None:
-        _validate.real("--epsilon", epsilon, above=0.0)
+        _validate.real("--epsilon", epsilon, at_least=1e-6, at_most=1e4)
     _validate.delta("--delta", delta)
     if delta * sizes["num_records"] > 1:
         _err.print(

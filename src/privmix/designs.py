@@ -154,13 +154,14 @@ def _fill(
     rows: NDArray[np.int32],
     records: NDArray[np.int32],
     signs: NDArray[np.int32],
-) -> tuple[int, int, int, int, bool]:  # pragma: no cover - compiled
+) -> tuple[int, int, int, int, int, bool]:  # pragma: no cover - compiled
     """Visit runs of cells from (run, row) on until words run out or a count is undecided.
 
     Runs are the outer loop: what a record beyond the end draws comes last and changes nothing
     before it. ``settled`` is the count of the first run if it is known, or -1. A record's place
     comes from the low bits of a word and its sign from the highest.
-    Returns the next (run, row), the numbers of inclusions and of words used, and ``undecided``.
+    Returns the next (run, row) with its settled count or -1, the numbers of inclusions and of words
+    used, and ``undecided``.
     """
     mask = np.uint64(length - 1)
     used, found = 0, 0
@@ -169,7 +170,7 @@ def _fill(
             first = used
             begin = found
             if used == words.size:
-                return run, row, found, used, False
+                return run, row, settled, found, used, False
             word = words[used] >> np.uint64(unused_bits)
             used += 1
             count = settled
@@ -178,11 +179,11 @@ def _fill(
                 while count < thresholds.size and word > thresholds[count]:
                     count += 1
                 if count < thresholds.size and word == thresholds[count]:
-                    return run, row, begin, first, True
+                    return run, row, -1, begin, first, True
             drawn = 0
             while drawn < count:  # distinct positions: a repeated one is drawn again
                 if used == words.size:
-                    return run, row, begin, first, False
+                    return run, row, settled, begin, first, False
                 record = np.int32(run * length + np.int64(words[used] & mask))
                 sign = np.int32(1) - np.int32(2) * np.int32(words[used] >> np.uint64(63))
                 used += 1
@@ -203,7 +204,7 @@ def _fill(
             row += 1
         row = 0
         run += 1
-    return run, row, found, used, False
+    return run, row, -1, found, used, False
 
 
 @njit(nogil=True, cache=True)
@@ -254,15 +255,15 @@ def bernoulli_inclusions(
         return Inclusions(starts, np.tile(np.arange(num_records, dtype=np.int32), num_rows))
     length = run_length(sampling_prob)
     thresholds = _count_thresholds(sampling_prob, threshold_bits)
-    run, row, settled = 0, 0, -1
+    run, row, settled, undecided = 0, 0, -1, False
     words = np.empty(0, dtype=np.uint64)
     pieces = [np.empty((3, 0), dtype=np.int32)]
     while run * length < num_records:
-        if settled < 0:
+        if not undecided:
             runs_left = (math.ceil(num_records / length) - run) * num_rows
             words = np.concatenate([words, stream.words(min(2 * runs_left + 64, _PIECE))])
         piece = np.empty((3, words.size), dtype=np.int32)
-        run, row, found, used, undecided = _fill(
+        run, row, settled, found, used, undecided = _fill(
             words,
             thresholds,
             _WORD_BITS - threshold_bits,
@@ -275,7 +276,8 @@ def bernoulli_inclusions(
             *piece,
         )
         words = words[used:]
-        settled = _settle_count(sampling_prob, int(words[0]), extra) if undecided else -1
+        if undecided:
+            settled = _settle_count(sampling_prob, int(words[0]), extra)
         pieces.append(piece[:, :found])
     rows, records, signs = np.concatenate(pieces, axis=1)
     starts, order = _group(rows, num_rows)

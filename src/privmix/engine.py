@@ -50,6 +50,8 @@ from privmix.store import (
 )
 
 Progress = Callable[[int, int], None]
+# 1 January 2000: a date that archives of every kind can hold, the same for every release.
+_FILE_TIME = 946684800
 
 
 class Mixer:
@@ -301,6 +303,7 @@ def release_records(
         run.destroy_journal()
         if not (run.release_folder / FILE_NAME).is_file():
             _validate.fail(str(run.folder), "a run folder as privmix leaves it", "an altered one")
+        _make_alike(run.release_folder)  # again, for a run that was cut off just before
         run.publish()
     return Release(out)
 
@@ -360,9 +363,16 @@ def _seal(folder: Path, plan: ReleasePlan, certificate: Certificate) -> None:
         leftover.unlink()
     write_durably(folder / CARD_NAME, dataset_card(plan).encode())
     certificate = certificate.model_copy(update={"files": file_digests(folder)})
-    for path in [*folder.rglob("*"), folder]:
-        path.chmod(0o755 if path.is_dir() else 0o644)
     write_durably(folder / FILE_NAME, certificate.to_bytes())
+
+
+def _make_alike(folder: Path) -> None:
+    """Give all files the usual modes and one fixed time: how long each took depends on the data."""
+    mask = os.umask(0)
+    os.umask(mask)
+    for path in [*folder.rglob("*"), folder]:
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
+        os.utime(path, (_FILE_TIME, _FILE_TIME))
 
 
 def ledger_charge(
@@ -382,6 +392,8 @@ def check_out(out: str | Path) -> Path:
     """Return the absolute path of a release folder that can be made, or fail."""
     path = Path(out).absolute()
     free = "a folder that does not exist yet or is empty"
+    if path.is_symlink():
+        _validate.fail(f"out={out}", free, "a symbolic link")
     if path.exists() and not path.is_dir():
         _validate.fail(f"out={out}", free, "a file")
     if path.is_dir() and any(path.iterdir()):

@@ -134,15 +134,21 @@ class MixtureConfig(FrozenModel):
         _validate.integer("num_classes", self.num_classes, at_least=2)
         _validate.probability("sampling_prob", self.sampling_prob)
         _validate.real("mix_size", self.mix_size, above=0.0, at_most=self.num_records)
-        largest = MAX_STDDEV / (2**16 * (1 if self.weight_clip is None else WEIGHT_SCALE))
         for name in ("noise_multiplier", "feature_noise_multiplier", "label_noise_multiplier"):
             if (value := getattr(self, name)) is not None:
-                _validate.real(name, value, above=0.0, at_most=largest)
+                _validate.real(name, value, above=0.0)
         self._check_design()
         group = self.num_records / (self.num_classes if self.design == "stratified" else 1)
         self._check_derived("mix_size", self.sampling_prob * group)
         self._check_derived("noise_multiplier", self._joint)
         return self
+
+    def check_noise_range(self) -> None:
+        """Refuse noise beyond what the sampler draws; calibration may pass such values on its way."""
+        largest = MAX_STDDEV / (2**16 * (1 if self.weight_clip is None else WEIGHT_SCALE))
+        for name in ("feature_noise_multiplier", "label_noise_multiplier"):
+            if (value := getattr(self, name)) is not None:
+                _validate.real(name, value, above=0.0, at_most=largest)
 
     def _check_design(self) -> None:
         """Check what only some designs have: it must be there for them and for no other."""

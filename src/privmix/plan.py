@@ -104,6 +104,8 @@ class ReleasePlan(FrozenModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _validate.delta("delta", self.delta)
+        for part in self.mechanism.components:
+            part.check_noise_range()
         if (schema := self.data_schema) is not None:
             for name in _SIZES:
                 planned, stated = getattr(self.mechanism, name), getattr(schema, name)
@@ -161,8 +163,8 @@ class ReleasePlan(FrozenModel):
         """Read what :meth:`to_json` wrote; a plan that contradicts itself is refused."""
         try:
             data = json.loads(text)
-        except json.JSONDecodeError as error:
-            _validate.fail(place or "plan", "valid JSON", error)
+        except (ValueError, RecursionError) as error:
+            _validate.fail(place or "plan", "valid JSON", str(error)[:80])
         if not isinstance(data, dict):
             _validate.fail(place or "plan", "a JSON object", type(data).__name__)
         own = {field.alias or name for name, field in cls.model_fields.items()}
@@ -246,7 +248,7 @@ def calibrate_config(
     target_delta: float,
 ) -> ReleaseConfig:
     """Find the least noise that keeps a design at or below the target."""
-    _validate.real("target_epsilon", target_epsilon, above=0.0)
+    _validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4)
     _validate.delta("target_delta", target_delta)
     joint = calibrate_noise_multiplier(
         lambda noise: configure(sizes, design, options, noise).event, target_epsilon, target_delta
@@ -324,7 +326,7 @@ def configure(
     _validate.integer("num_records", sizes["num_records"])
     _validate.integer("num_classes", sizes["num_classes"], at_least=2)
     _validate.integer("num_features", sizes["num_features"])
-    _validate.real("noise_multiplier", noise_multiplier, above=0.0)
+    _validate.real("noise_multiplier", noise_multiplier, above=0.0, at_most=1e12)
     if design is None:
         design = "stratified" if sizes["num_classes"] >= _MANY_CLASSES else "poisson"
     _validate.one_of("design", design, DESIGNS)

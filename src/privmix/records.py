@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numba import njit
@@ -23,7 +23,7 @@ from privmix.schema import Schema
 BadRecordPolicy = Literal["error", "zero"]
 
 _LARGEST = 32767  # of int16, the same on both sides of zero
-_BLOCK = 4096
+_BLOCK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -194,8 +194,9 @@ def bound_records(
     grid = FixedPoint(schema.feature_clip_norm)
     quantised = np.empty(matrix.shape, dtype=np.int16)
     num_clipped = 0
-    for start in range(0, len(matrix), _BLOCK):
-        block = matrix[start : start + _BLOCK].astype(np.float64)
+    rows = max(1, _BLOCK_BYTES // (8 * schema.num_features))
+    for start in range(0, len(matrix), rows):
+        block = matrix[start : start + rows].astype(np.float64)
         bad = ~np.isfinite(block).all(axis=1)
         if bad.any() and on_bad_record == "error":
             first = int(np.flatnonzero(bad)[0])
@@ -205,10 +206,10 @@ def bound_records(
                 "a finite number (on_bad_record='zero', --on-bad-record zero, blanks such records)",
                 block[first, column],
             )
-        bad |= indices[start : start + _BLOCK] < 0
-        indices[start : start + _BLOCK][bad] = -1
+        bad |= indices[start : start + rows] < 0
+        indices[start : start + rows][bad] = -1
         block[bad] = 0.0
-        quantised[start : start + _BLOCK], clipped = grid.quantise(block)
+        quantised[start : start + rows], clipped = grid.quantise(block)
         num_clipped += clipped
     return BoundedRecords(
         features=quantised,
@@ -221,7 +222,7 @@ def bound_records(
 
 
 def _matrix(features: ArrayLike, num_features: int) -> NDArray[np.number]:
-    matrix = np.asarray(features)
+    matrix = _array("features", features)
     if matrix.dtype.kind not in "fiub":
         _validate.fail("features", "an array of real numbers", f"an array of {matrix.dtype}")
     if matrix.ndim != 2 or matrix.shape[1] != num_features:
@@ -229,6 +230,16 @@ def _matrix(features: ArrayLike, num_features: int) -> NDArray[np.number]:
     if len(matrix) == 0:
         _validate.fail("features", "at least one record", "none")
     return matrix
+
+
+def _array(place: str, values: ArrayLike) -> NDArray[Any]:
+    """Convert to an array; what a mask hides is refused rather than used."""
+    if np.ma.is_masked(values):
+        _validate.fail(place, "an array without masked values", "a masked array")
+    try:
+        return np.asarray(values)
+    except ValueError:  # rows of several lengths
+        _validate.fail(place, "a rectangular array", "rows of several lengths")
 
 
 def match_labels(
@@ -245,9 +256,11 @@ def match_labels(
         (count,) int32 indices into ``classes``.
 
     """
-    values = np.asarray(labels)
+    values = _array("labels", labels)
     if values.ndim != 1:
         _validate.fail("labels", "shape (records,)", f"shape {values.shape}")
+    if values.dtype.kind not in "iufbUO":
+        _validate.fail("labels", "integers or strings", f"an array of {values.dtype}")
     index: dict[object, int] = {value: i for i, value in enumerate(classes)}
     if values.dtype == object:
         found = np.array([_lookup(value, index) for value in values], dtype=np.int32)

@@ -61,7 +61,7 @@ class Schema(FrozenModel):
     @classmethod
     def _check_clip_norm(cls, value: object) -> float:
         # Far beyond any data, and far from where doubles overflow or lose places.
-        return _validate.real("feature_clip_norm", value, above=0.0, at_least=1e-30, at_most=1e30)
+        return _validate.real("feature_clip_norm", value, at_least=1e-30, at_most=1e30)
 
     @field_validator("label_clip_norm", mode="before")
     @classmethod

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import stat
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -117,19 +119,42 @@ def _vectors(rows: NDArray[np.float32] | None) -> pa.Array:
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below ``folder`` except the certificate."""
-    names = {
-        path.relative_to(folder).as_posix(): path
-        for path in folder.rglob("*")
-        if path.is_file() or path.is_symlink()
-    }
-    names.pop(FILE_NAME, None)
-    return {name: _file_digest(names[name]) for name in sorted(names)}
+    """Return the SHA-256 of every file below ``folder`` except the certificate.
+
+    Whatever is no regular file (a link, a pipe, a folder that has no place in a release) is listed
+    with a remark in place of a digest. Links are never followed.
+    """
+    found: dict[str, str] = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if stat.S_ISREG(path.lstat().st_mode):
+            found[name] = _file_digest(path)
+        elif path.is_symlink() or not (path.is_dir() and name == DATA_DIR):
+            found[name] = "no regular file"
+    if found.get(FILE_NAME) != "no regular file":
+        found.pop(FILE_NAME, None)
+    return found
 
 
 def _file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_part_name(name: str) -> bool:
+    """Whether a file of a release, by its path below the folder, is a part."""
+    return re.fullmatch(DATA_DIR + r"/part-\d{5,}\.parquet", name) is not None
+
+
+def part_problem(path: Path, mechanism: ReleaseConfig) -> str | None:
+    """Say what is wrong with a part's columns or with facts attached to them, if anything is."""
+    try:
+        schema = pq.read_schema(path)
+    except (pa.ArrowException, OSError) as error:
+        return str(error).splitlines()[0]
+    if schema.metadata or not schema.equals(_columns(mechanism)):
+        return "other columns than those of its design"
+    return None
 
 
 class Table:
@@ -148,6 +173,7 @@ class Table:
     ) -> None:
         self.folder, self.certificate = folder, certificate
         self.certificate_digest = certificate_digest
+        self.number = number
         self.config = certificate.mechanism.components[number]
         self._facts = certificate.tables[number]
         several = len(certificate.mechanism.components) > 1

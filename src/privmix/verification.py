@@ -10,12 +10,22 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from privmix._validate import FrozenModel, InvalidInputError
 from privmix.certificate import FILE_NAME, FORMAT_VERSION
-from privmix.store import CARD_NAME, Release, Rows, Table, file_digests
+from privmix.store import (
+    CARD_NAME,
+    Release,
+    Rows,
+    Table,
+    dataset_card,
+    file_digests,
+    is_part_name,
+    part_problem,
+)
 
 # Probability that a sound release is flagged by its rows; shared by the three tests below.
 FALSE_ALARM = 1e-6
@@ -72,7 +82,9 @@ def verify(folder: str | Path, *, expect_digest: str | None = None) -> Verificat
     file_reasons = check_files(release)
     reasons += file_reasons
     reasons += _guarded(certificate.recheck)
-    if not file_reasons:  # rows that are not the certified ones are not worth a test
+    if not file_reasons:  # what is not the certified content is not worth a look
+        reasons += _guarded(lambda: _check_content(release))
+    if not reasons:
         for table in release.tables:
             reasons += _guarded(lambda table=table: check_rows(table, FALSE_ALARM / 2))
     return Verification(
@@ -88,7 +100,7 @@ def _guarded(check: object) -> list[str]:
     """Run a check; a certificate with impossible values is a finding, not a crash."""
     try:
         return list(check())  # type: ignore[operator]
-    except (InvalidInputError, ArithmeticError, ValueError) as error:
+    except (InvalidInputError, ArithmeticError, ValueError, OSError, MemoryError) as error:
         return [f"certificate: {error}"]
 
 
@@ -107,11 +119,32 @@ def check_files(release: Release) -> list[str]:
     reasons += [
         f"{name}: changed since the release was sealed"
         for name in sorted(stated.keys() & found.keys())
-        if stated[name] != found[name] or (folder / name).is_symlink()
+        if stated[name] != found[name]
     ]
-    parts = [name for name in stated if name.startswith("data/") and name.endswith(".parquet")]
-    if not parts or set(stated) - set(parts) != {CARD_NAME}:
-        reasons.append(f"certificate: files are not a {CARD_NAME} and Parquet parts under data/")
+    if {name for name in stated if not is_part_name(name)} != {CARD_NAME}:
+        reasons.append(f"certificate: files are not a {CARD_NAME} and parts under data/")
+    return reasons
+
+
+def _check_content(release: Release) -> list[str]:
+    """Check what follows from the certificate byte by byte: itself, the card, the columns."""
+    certificate, folder = release.certificate, release.folder
+    reasons = []
+    if (folder / FILE_NAME).read_bytes() != certificate.to_bytes():
+        reasons.append(f"{FILE_NAME}: not written as privmix writes it")
+    card = dataset_card(certificate.to_plan())
+    if (folder / CARD_NAME).read_text(encoding="utf-8", errors="replace") != card:
+        reasons.append(f"{CARD_NAME}: not the card of this certificate")
+    for name in sorted(filter(is_part_name, certificate.files)):
+        problem = part_problem(folder / name, certificate.mechanism)
+        if problem is not None:
+            reasons.append(f"{name}: {problem}")
+    rows = sum(
+        pq.read_metadata(folder / name).num_rows for name in certificate.files if is_part_name(name)
+    )
+    if rows != certificate.mechanism.num_mixtures:
+        due = certificate.mechanism.num_mixtures
+        reasons.append(f"data: {rows} rows, but the certificate states {due}")
     return reasons
 
 
@@ -143,6 +176,8 @@ def check_rows(table: Table, false_alarm: float = FALSE_ALARM) -> list[str]:
         return [f"data: {moments.num_rows} rows, but the certificate states {num_rows}"]
     if not moments.finite:
         return ["data: a value is not finite"]
+    if not moments.on_grid:
+        return ["data: a value is not on the grid of the integers that were released"]
     share = false_alarm / 3
     reasons = moments.layout_reasons
     low = int((moments.row_squares < chi2.ppf(share / num_rows, width)).sum())
@@ -174,6 +209,8 @@ class _Moments:
         self.num_groups = 1 if config.rows_per_class is None else config.num_classes
         self.num_rows = 0
         self.finite = True
+        self.on_grid = True
+        self._feature_step = table.certificate.tables[table.number].feature_step
         self.layout_reasons: list[str] = []
         self._row_squares: list[NDArray[np.float64]] = []
         self._group_sums = np.zeros((self.num_groups, self.width))
@@ -186,6 +223,7 @@ class _Moments:
 
     def add(self, rows: Rows) -> None:
         table = rows.features.astype(np.float64) / self._feature_stddev
+        self.on_grid &= _is_on_grid(rows.features, self._feature_step)
         groups = np.zeros(len(table), dtype=np.int64)
         if rows.labels is not None and self._rows_per_class is not None:
             groups = rows.labels
@@ -216,3 +254,15 @@ class _Moments:
             axis=0
         )
         return squares
+
+
+def _is_on_grid(values: NDArray[np.float32], step: float) -> bool:
+    """Whether each value is what an integer times ``step`` rounds to.
+
+    Only where the integer is below 2^22, so that the value determines it.
+    """
+    integers = np.rint(values.astype(np.float64) / step)
+    small = np.abs(integers) < 2**22
+    # The division by the divisor and the product with its inverse may round apart.
+    expected = integers * step
+    return bool(np.all(np.abs(values - expected)[small] <= np.abs(expected[small]) * 2.0**-23))

@@ -174,7 +174,9 @@ def _rdp_one(event: SimpleEvent) -> Array:
     if isinstance(event, EligibleGaussianEvent):
         return _rdp_eligible(event)
     if isinstance(event, UniformGaussianEvent):
-        return _rdp_uniform(event, ORDERS)
+        # A mixture over samples is no further apart than its worst part (Renyi divergences are
+        # jointly quasi-convex), so the mechanism without sampling bounds it as well.
+        return np.minimum(_rdp_uniform(event, ORDERS), ORDERS / (2.0 * event.noise_multiplier**2))
     return _rdp_signed(event)
 
 
