@@ -299,7 +299,10 @@ PLAN = ["plan", "--num-records", 100, "--num-classes", 3, "--num-features", 5]
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([*PLAN, "--epsilon", 0, "--delta", "1e-5"], "epsilon.*at least 1e-06 and at most 10000; received 0"),
+        (
+            [*PLAN, "--epsilon", 0, "--delta", "1e-5"],
+            "epsilon.*at least 1e-06 and at most 10000; received 0",
+        ),
         ([*PLAN, "--epsilon", "nan", "--delta", "1e-5"], "epsilon.*received nan"),
         ([*PLAN, "--epsilon", 1, "--delta", 0], "delta.*at least 1e-100"),
         ([*PLAN, "--epsilon", 1, "--delta", 1], "delta.*below 1"),
@@ -455,6 +458,18 @@ def test_training_keeps_releases_whole(run, files):
     told = run("train", files / "r", "--out", files / "m.safetensors")
     assert told.code == 2
     assert "README.md: changed since" in told.err
+
+
+def test_plan_explains_and_chooses(run):
+    told = run(*PLAN, "--epsilon", 1, "--delta", "1e-5", "--explain", "--json")
+    found = told.json["alternatives"]
+    errors = [alternative["predicted_error"] for alternative in found]
+    assert errors == sorted(errors)
+    assert {a["design"] for a in found} == {"hybrid", "signed", "poisson", "stratified"}
+    assert "predicted error" in run(*PLAN, "--epsilon", 1, "--delta", "1e-5", "--explain").out
+    chosen = run(*PLAN, "--epsilon", 1, "--delta", "1e-5", "--design", "auto", "--json").json
+    assert chosen["design"] == found[0]["design"]
+    assert chosen["epsilon"] <= 1
 
 
 def test_version(run):

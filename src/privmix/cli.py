@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
@@ -31,6 +32,7 @@ from privmix.plan import (
     default_threads,
     solve_config,
 )
+from privmix.planning_rule import recommend_design
 from privmix.schema import Schema
 from privmix.store import combine
 
@@ -46,7 +48,9 @@ _out = Console(soft_wrap=True, highlight=False)
 _err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-Design = Annotated[str | None, typer.Option(help=f"One of {', '.join(DESIGNS)}.")]
+Design = Annotated[
+    str | None, typer.Option(help=f"One of {', '.join(DESIGNS)}, or auto (see plan --explain).")
+]
 MixSize = Annotated[float | None, typer.Option(help="Planned records in a row [64].")]
 NumMixtures = Annotated[int | None, typer.Option(help="Rows [the number of records].")]
 SamplingProb = Annotated[
@@ -131,6 +135,9 @@ def plan_command(
     weight_clip: WeightClip = None,
     neighboring_relation: Relation = None,
     label_balance: LabelBalance = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Compare designs by a learner's predicted error.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Write the plan here, for release.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -153,6 +160,9 @@ def plan_command(
         if facts is not None and value is not None:
             _validate.fail(option, "nothing beside --schema, which states it", value)
     known = {n: getattr(facts, n) if facts else v for n, v in sizes.items()}
+    if explain:
+        _explain(known, epsilon, delta, as_json)
+        return
     options = _design_options(
         known["num_classes"],
         mix_size=mix_size,
@@ -683,6 +693,37 @@ def _design_options(
     return cast(DesignOptions, {"weight_alpha": alpha, **options})
 
 
+def _explain(sizes: dict[str, Any], epsilon: float | None, delta: float, as_json: bool) -> None:
+    """Print the alternatives of the planning rule, the best first."""
+    if epsilon is None:
+        _validate.fail("--epsilon", "a number beside --explain", "nothing")
+    found = recommend_design(**sizes, epsilon=epsilon, delta=delta)
+    if as_json:
+        _print_json({"alternatives": [asdict(alternative) for alternative in found]})
+        return
+    table = Table("design", "rows", "mix size", "feature budget", "predicted error")
+    for a in found:
+        rows = "100 a class" if a.num_mixtures is None else str(a.num_mixtures)
+        size = "-" if a.mix_size is None else f"{a.mix_size:.4g}"
+        budget = "-" if a.feature_budget is None else f"{a.feature_budget:g}"
+        table.add_row(a.design, rows, size, budget, f"{a.predicted_error:.1%}")
+    _out.print(table)
+    _out.print("The error is that of a reference population: it ranks designs, no more.")
+
+
+def _recommended(
+    sizes: dict[str, Any], epsilon: float | None, delta: float, options: DesignOptions
+) -> tuple[str, DesignOptions]:
+    """Resolve ``--design auto``: the best alternative, with what the user set taking precedence."""
+    if epsilon is None:
+        _validate.fail("--epsilon", "a number beside --design auto", "nothing")
+    best = recommend_design(**sizes, epsilon=epsilon, delta=delta)[0]
+    names = ("mix_size", "num_mixtures", "feature_budget")
+    chosen = {name: getattr(best, name) for name in names if getattr(best, name) is not None}
+    given = {name: value for name, value in options.items() if value is not None}
+    return best.design, cast(DesignOptions, chosen | given)
+
+
 def _make_plan(
     schema: Schema | None,
     sizes: dict[str, Any],
@@ -703,6 +744,8 @@ def _make_plan(
             f"note: delta {delta:g} is above 1 / num_records; it allows that much probability of "
             "giving some record away outright"
         )
+    if design == "auto":
+        design, options = _recommended(sizes, epsilon, delta, options)
     kind: Any = design  # checked where the mechanism is built
     if epsilon is None and noise_multiplier is None:
         _validate.fail("--epsilon", "a value, or --noise-multiplier to be told it", "nothing")
