@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import sys
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import RidgeClassifierCV
 
 import privmix
+from privmix.accounting import gdp_mu_from
 
 DELTA = 1e-5
 RESULTS = Path(__file__).parent / "results"
@@ -120,17 +122,17 @@ DATASETS: dict[str, Callable[[Path, Path], DataSet]] = {
 
 
 def learn_from_release(
-    data: DataSet, epsilon: float, learner: Any, design: str | None
+    data: DataSet, epsilon: float, learner: Any, design: str | None, **options: Any
 ) -> tuple[float, dict[str, Any]]:
     plan = privmix.plan_release(
-        data.schema, target_epsilon=epsilon, target_delta=DELTA, design=design
+        data.schema, target_epsilon=epsilon, target_delta=DELTA, design=design, **options
     )
     with tempfile.TemporaryDirectory() as folder:
         release = privmix.release(data.x_train, data.y_train, plan, out=Path(folder) / "release")
         accuracy = float(learner.fit(release).score(data.x_test, data.y_test))
     stated = plan.to_dict()
-    facts = ("design", "num_mixtures", "mix_size", "noise_multiplier", "epsilon")
-    return accuracy, {name: stated[name] for name in facts}
+    facts = ("design", "num_mixtures", "mix_size", "noise_multiplier", "feature_budget", "epsilon")
+    return accuracy, {name: stated[name] for name in facts if name in stated}
 
 
 def ours(data: DataSet, epsilon: float, seed: int) -> tuple[float, dict[str, Any]]:
@@ -153,6 +155,29 @@ def poisson(data: DataSet, epsilon: float, seed: int) -> tuple[float, dict[str, 
     return learn_from_release(data, epsilon, privmix.NoiseAwareClassifier(), "poisson")
 
 
+def signed(data: DataSet, epsilon: float, seed: int) -> tuple[float, dict[str, Any]]:
+    """Signed mixtures sized by design 4.5's public rule, noise-aware classifier."""
+    sizes = signed_sizes(data.schema, gdp_mu_from(epsilon, DELTA))
+    return learn_from_release(data, epsilon, privmix.NoiseAwareClassifier(), "signed", **sizes)
+
+
+def hybrid(data: DataSet, epsilon: float, seed: int) -> tuple[float, dict[str, Any]]:
+    """Class sums and signed mixtures sized by the same rule, noise-aware classifier."""
+    schema, gdp_mu = data.schema, gdp_mu_from(epsilon, DELTA)
+    squared_snr = (gdp_mu * schema.num_records / schema.num_classes) ** 2 / schema.num_features
+    budget = squared_snr / (2 * (squared_snr + 25))
+    options = {**signed_sizes(schema, math.sqrt(budget) * gdp_mu), "feature_budget": budget}
+    return learn_from_release(data, epsilon, privmix.NoiseAwareClassifier(), "hybrid", **options)
+
+
+def signed_sizes(schema: privmix.Schema, gdp_mu: float) -> dict[str, Any]:
+    """Size signed mixtures for a joint noise multiplier of about 1.2."""
+    num_mixtures = max(schema.num_records, 20 * schema.num_features)
+    per_row = math.cosh(1 / 1.2**2) - 1
+    sampling_prob = min(1.0, gdp_mu / math.sqrt(num_mixtures * per_row))
+    return {"num_mixtures": num_mixtures, "mix_size": sampling_prob * schema.num_records}
+
+
 def without_privacy(data: DataSet, epsilon: float, seed: int) -> tuple[float, dict[str, Any]]:
     """Ridge classifier on the records, its ridge by leave-one-out; no randomness."""
     # Leave-one-out decomposes the records; a fixed subsample of them chooses the ridge well.
@@ -169,7 +194,14 @@ def without_privacy(data: DataSet, epsilon: float, seed: int) -> tuple[float, di
     return float((scores.argmax(axis=1) == data.y_test).mean()), {"ridge": float(ridge)}
 
 
-METHODS = {"ours": ours, "papers": papers, "poisson": poisson, "non-private": without_privacy}
+METHODS = {
+    "ours": ours,
+    "signed": signed,
+    "hybrid": hybrid,
+    "poisson": poisson,
+    "papers": papers,
+    "non-private": without_privacy,
+}
 DEFAULT_METHODS = ["ours", "papers", "non-private"]
 
 
@@ -219,6 +251,16 @@ def print_table(result: dict[str, Any]) -> None:
         )
 
 
+def save(result: dict[str, Any]) -> None:
+    """Write the results, beside those of other methods that an earlier run saved."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"utility-{result['dataset']}-epsilon-{result['epsilon']:g}.json"
+    earlier = json.loads(path.read_text())["rows"] if path.is_file() else []
+    rows = {row["method"]: row for row in [*earlier, *result["rows"]]}
+    ordered = [rows[name] for name in METHODS if name in rows]
+    path.write_text(json.dumps({**result, "rows": ordered}, indent=2) + "\n")
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--dataset", required=True, choices=DATASETS)
@@ -245,9 +287,7 @@ def main() -> None:
         "delta": DELTA,
         "rows": [asdict(row) for row in rows],
     }
-    RESULTS.mkdir(exist_ok=True)
-    name = f"utility-{arguments.dataset}-epsilon-{arguments.epsilon:g}.json"
-    (RESULTS / name).write_text(json.dumps(result, indent=2) + "\n")
+    save(result)
     progress("")
     if arguments.json:
         print(json.dumps(result))

@@ -24,6 +24,7 @@ ORDER = [
     "noise",
     "mechanism",
     "plan",
+    "planning_rule",
     "ledger",
     "certificate",
     "store",

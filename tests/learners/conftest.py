@@ -1,6 +1,7 @@
 """Small in-memory releases: the mixing of design 4.3 in plain NumPy, not private."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ class FakeRelease:
     label_noise_stddev: float | None
     certificate_digest: str | None = "ab" * 32
     block_rows: int = 37
+    config: object = None
+    tables: tuple = ()
 
     @property
     def num_classes(self):
@@ -44,28 +47,83 @@ def clip(x, clip_norm):
     return x * np.minimum(1, clip_norm / np.maximum(norms, 1e-300))
 
 
-def poisson(x, y, classes, *, rows, mix_size, noise, clip_norm=1.0, seed=0):
-    rng = np.random.default_rng(seed)
-    prob = mix_size / len(x)
-    chosen = (rng.random((rows, len(x))) < prob).astype(float)
+def mixed(design, x, y, classes, chosen, *, mix_size, noise, clip_norm, rng, labels=True, **facts):
+    """Rows with given weights of the records, (rows, n), and Gaussian noise."""
     label_noise = noise * np.sqrt(2)
-    features = chosen @ clip(x, clip_norm) + noise * clip_norm * rng.standard_normal(
-        (rows, x.shape[1])
-    )
+    features = chosen @ clip(x, clip_norm)
+    features += noise * clip_norm * rng.standard_normal(features.shape)
     weights = chosen @ np.eye(len(classes))[y]
     weights += label_noise * rng.standard_normal(weights.shape)
+    if not labels:
+        weights = weights[:, :0]
     return FakeRelease(
-        "poisson",
+        design,
         tuple(classes),
         (features / mix_size).astype(np.float32),
         (weights / mix_size).astype(np.float32),
         len(x),
         mix_size,
-        prob,
+        mix_size / len(x),
         clip_norm,
         noise * clip_norm / mix_size,
-        label_noise / mix_size,
+        label_noise / mix_size if labels else None,
+        **facts,
     )
+
+
+def bernoulli(rng, rows, records, prob):
+    return (rng.random((rows, records)) < prob).astype(float)
+
+
+def poisson(x, y, classes, *, rows, mix_size, noise, clip_norm=1.0, seed=0):
+    rng = np.random.default_rng(seed)
+    chosen = bernoulli(rng, rows, len(x), mix_size / len(x))
+    options = {"mix_size": mix_size, "noise": noise, "clip_norm": clip_norm, "rng": rng}
+    return mixed("poisson", x, y, classes, chosen, **options)
+
+
+def signed(x, y, classes, *, rows, mix_size, noise, clip_norm=1.0, seed=0, labels=True):
+    rng = np.random.default_rng(seed)
+    chosen = bernoulli(rng, rows, len(x), mix_size / len(x))
+    chosen *= rng.choice([-1, 1], size=chosen.shape)
+    options = {"mix_size": mix_size, "noise": noise, "clip_norm": clip_norm, "rng": rng}
+    return mixed("signed", x, y, classes, chosen, **options, labels=labels)
+
+
+def uniform(x, y, classes, *, rows, mix_size, noise, clip_norm=1.0, seed=0):
+    rng = np.random.default_rng(seed)
+    order = rng.random((rows, len(x))).argsort(axis=1)
+    chosen = (order < mix_size).astype(float)
+    options = {"mix_size": mix_size, "noise": noise, "clip_norm": clip_norm, "rng": rng}
+    return mixed("uniform", x, y, classes, chosen, **options)
+
+
+def transposed(x, y, classes, *, rows, mix_size, noise, clip_norm=1.0, seed=0):
+    rng = np.random.default_rng(seed)
+    per_record = max(1, round(mix_size * rows / len(x)))
+    chosen = (rng.random((len(x), rows)).argsort(axis=1) < per_record).T.astype(float)
+    mix_size = per_record / rows * len(x)
+    options = {"mix_size": mix_size, "noise": noise, "clip_norm": clip_norm, "rng": rng}
+    return mixed("transposed", x, y, classes, chosen, **options)
+
+
+def hierarchical(x, y, classes, *, rows, mix_size, noise, clip_norm=1.0, seed=0, share=0.4):
+    """Every row is open to a random set of classes of fixed size: dependent coins."""
+    rng = np.random.default_rng(seed)
+    count = max(1, round(share * len(classes)))
+    share = count / len(classes)
+    eligible = rng.random((rows, len(classes))).argsort(axis=1) < count
+    chosen = bernoulli(rng, rows, len(x), mix_size / len(x) / share) * eligible[:, y]
+    options = {"mix_size": mix_size, "noise": noise, "clip_norm": clip_norm, "rng": rng}
+    config = SimpleNamespace(class_prob=share)
+    return mixed("hierarchical", x, y, classes, chosen, **options, config=config)
+
+
+def hybrid(x, y, classes, *, rows, mix_size, noise, clip_norm=1.0, seed=0):
+    options = {"noise": noise, "clip_norm": clip_norm, "seed": seed}
+    sums = stratified(x, y, classes, rows=1, prob=1.0, **options)
+    features = signed(x, y, classes, rows=rows, mix_size=mix_size, **options, labels=False)
+    return replace(sums, design="hybrid", tables=(sums, features))
 
 
 def stratified(x, y, classes, *, rows, noise, prob=0.5, clip_norm=1.0, seed=0):
@@ -92,14 +150,24 @@ def stratified(x, y, classes, *, rows, noise, prob=0.5, clip_norm=1.0, seed=0):
     )
 
 
-DESIGNS = {
-    "poisson": lambda x, y, classes, **kw: poisson(
-        x, y, classes, **{"rows": 400, "mix_size": 16.0, "noise": 0.5} | kw
-    ),
-    "stratified": lambda x, y, classes, **kw: stratified(
-        x, y, classes, **{"rows": 5, "noise": 1.0} | kw
-    ),
+MIXED = {
+    "hierarchical": hierarchical,
+    "hybrid": hybrid,
+    "poisson": poisson,
+    "signed": signed,
+    "transposed": transposed,
+    "uniform": uniform,
 }
+
+
+def with_defaults(function, **defaults):
+    return lambda x, y, classes, **kw: function(x, y, classes, **defaults | kw)
+
+
+DESIGNS = {
+    name: with_defaults(function, rows=400, mix_size=16.0, noise=0.5)
+    for name, function in MIXED.items()
+} | {"stratified": with_defaults(stratified, rows=5, noise=1.0)}
 
 
 @pytest.fixture(params=sorted(DESIGNS))

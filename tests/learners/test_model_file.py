@@ -15,10 +15,11 @@ from privmix.learners import (
 
 
 @pytest.mark.parametrize("classes", [(3, 1, 2, 7), ("pay", "é", "a b", "")])
+@pytest.mark.parametrize("name", ["poisson", "stratified"])
 @pytest.mark.parametrize("make", [NoiseAwareClassifier, lambda: KLSoftmaxClassifier(epochs=2)])
-def test_round_trip(design, make_blobs, tmp_path, classes, make):
+def test_round_trip(designs, make_blobs, tmp_path, name, classes, make):
     x, y = make_blobs()
-    model = make().fit(design(x, y, classes))
+    model = make().fit(designs[name](x, y, classes))
     path = tmp_path / "model.safetensors"
     save_model(model, path)
     loaded = load_model(path)

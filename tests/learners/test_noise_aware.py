@@ -5,8 +5,6 @@ from sklearn.base import clone
 from privmix import InvalidInputError
 from privmix.learners import NoiseAwareClassifier
 from privmix.learners.class_means import linear_shrinkage, relative_class_sizes
-from privmix.learners.errors_in_variables import PopulationMoments, Spectrum
-from privmix.learners.moments import split_moments
 
 
 def test_learns_separable_classes(design, make_blobs):
@@ -44,7 +42,8 @@ def test_predictions_do_not_depend_on_the_blocks(design, make_blobs):
     x, y = make_blobs()
     release = design(x, y, range(4))
     first = NoiseAwareClassifier().fit(release).decision_function(x)
-    release.block_rows = 3
+    for table in (release, *release.tables):
+        table.block_rows = 3
     second = NoiseAwareClassifier().fit(release).decision_function(x)
     np.testing.assert_allclose(first, second, atol=1e-9)
 
@@ -59,26 +58,36 @@ def test_records_are_clipped_before_scoring(design, make_blobs):
     )
 
 
-def test_coefficients_become_consistent_where_the_uncorrected_ones_stay_biased(designs, make_blobs):
-    """Relative error of regression weights as rows grow; features of very unequal variance."""
-    x, y = make_blobs(num_classes=3, num_features=6, num_records=600, spread=0.5)
+@pytest.mark.parametrize("name", ["poisson", "signed", "uniform"])
+def test_weights_become_consistent_where_the_uncorrected_ones_stay_biased(
+    designs, make_blobs, name
+):
+    """Mean angle to the population's discriminant; features of very unequal variance."""
+    x, _ = make_blobs(num_features=6, num_records=600, spread=0.5)
     x *= np.array([1.0, 0.9, 0.8, 0.7, 0.6, 0.5])
+    y = np.arange(600) % 3
+    x += 0.3 * np.eye(3, 6, 1)[y]
     x /= np.linalg.norm(x, axis=1).max()
-    centred = x - x.mean(0)
-    truth = np.linalg.solve(centred.T @ centred, centred.T @ np.eye(3)[y]).T
+    means = np.array([x[y == k].mean(0) for k in range(3)])
+    within = (x - means[y]).T @ (x - means[y]) / len(x)
+    offsets = means - x.mean(0)
 
-    def errors(rows):
-        release = designs["poisson"](x, y, range(3), rows=rows, mix_size=30.0, noise=1.0)
-        kept, held = split_moments(release, 5)
-        moments = PopulationMoments.from_rows(kept + held, release)
-        corrected, _ = Spectrum.of(moments).solve(1e-9)
-        uncorrected = np.linalg.solve(moments.covariance, moments.cross.T).T
-        size = np.linalg.norm(truth)
-        return [np.linalg.norm(w - truth) / size for w in (corrected, uncorrected)]
+    def discriminant(noise):
+        return np.linalg.solve(within + noise * np.eye(6), offsets.T).T
 
-    few, many = errors(2_000), errors(50_000)
-    assert many[0] < 0.5 * few[0]
-    assert many[0] < 0.15 < 0.4 < many[1]
+    def angle(weights):
+        truth = discriminant(0)
+        cosines = (weights * truth).sum(1)
+        cosines /= np.linalg.norm(weights, axis=1) * np.linalg.norm(truth, axis=1)
+        return np.arccos(np.minimum(cosines, 1)).mean()
+
+    def error(rows):
+        release = designs[name](x, y, range(3), rows=rows, mix_size=10.0, noise=1.0)
+        return angle(NoiseAwareClassifier().fit(release).coef_)
+
+    few, many = error(1_000), error(50_000)
+    assert many < 0.6 * few
+    assert many < 0.6 * angle(discriminant(1.0 / 10.0))
 
 
 def test_class_means_become_consistent(designs, make_blobs):
@@ -129,7 +138,12 @@ def test_linear_shrinkage_is_one_for_spheres_and_small_for_one_direction():
 def test_degenerate_releases(design, make_blobs, shape, options):
     x, y = make_blobs(**shape)
     classes = range(shape.get("num_classes", 4))
-    model = NoiseAwareClassifier().fit(design(x, y, classes, **options))
+    release = design(x, y, classes, **options)
+    if release.design == "transposed" and options.get("rows") == 1:  # every record is in it
+        with pytest.raises(InvalidInputError, match="sampling_prob"):
+            NoiseAwareClassifier().fit(release)
+        return
+    model = NoiseAwareClassifier().fit(release)
     assert np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()
     assert np.isfinite(model.predict_proba(x)).all()
     assert set(model.predict(x)) <= set(classes)
@@ -163,8 +177,9 @@ def test_a_missing_class_rarely_wins(design, make_blobs):
 def test_rows_of_zeros(design, make_blobs):
     x, y = make_blobs()
     release = design(x, y, range(4))
-    release.features[:] = 0
-    release.label_values = np.where(release.label_values.ndim == 2, 0, release.label_values)
+    for table in (release, *release.tables):
+        table.features[:] = 0
+        table.label_values = np.where(table.label_values.ndim == 2, 0, table.label_values)
     model = NoiseAwareClassifier().fit(release)
     assert (model.predict(x) == 0).all()
     np.testing.assert_allclose(model.predict_proba(x), 0.25)
@@ -181,9 +196,15 @@ def test_what_cannot_be_learnt_is_refused(designs, make_blobs):
     whole = designs["poisson"](x, y, range(4), mix_size=50.0)
     with pytest.raises(InvalidInputError, match=r"sampling_prob.*below 1"):
         NoiseAwareClassifier().fit(whole)
-    whole.design = "transposed"
-    with pytest.raises(InvalidInputError, match=r"design.*poisson, stratified.*transposed"):
+    whole.design = "unknown"
+    with pytest.raises(InvalidInputError, match=r"design.*poisson, signed, stratified.*unknown"):
         NoiseAwareClassifier().fit(whole)
+
+
+def test_signs_make_rows_of_all_records_useful(designs, make_blobs):
+    x, y = make_blobs(num_records=300)
+    release = designs["signed"](x, y, range(4), mix_size=300.0, rows=4000)
+    assert NoiseAwareClassifier().fit(release).score(x, y) > 0.9
 
 
 @pytest.mark.parametrize(

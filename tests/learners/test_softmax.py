@@ -40,9 +40,10 @@ def test_targets_are_clipped_or_one_hot(designs, make_blobs):
     assert (training_rows(release)[1].argmax(1) == release.label_values).all()
 
 
-def test_learns_and_repeats(design, make_blobs):
+@pytest.mark.parametrize("name", ["poisson", "stratified", "uniform", "transposed"])
+def test_learns_and_repeats(designs, make_blobs, name):
     x, y = make_blobs()
-    release = design(x, y, range(4), noise=0.05)
+    release = designs[name](x, y, range(4), noise=0.05)
     seen = []
     options = {"epochs": 30, "batch_size": 16, "learning_rate": 0.05}
     model = KLSoftmaxClassifier(**options, progress=lambda *a: seen.append(a)).fit(release)
@@ -73,3 +74,10 @@ def test_bad_parameters(designs, make_blobs, options):
     release = designs["poisson"](*make_blobs(), range(4))
     with pytest.raises(InvalidInputError, match=next(iter(options))):
         KLSoftmaxClassifier(**options).fit(release)
+
+
+@pytest.mark.parametrize("name", ["signed", "hybrid"])
+def test_rows_that_are_no_distributions_are_refused(designs, make_blobs, name):
+    release = designs[name](*make_blobs(), range(4))
+    with pytest.raises(InvalidInputError, match=rf"release.design.*poisson.*'{name}'"):
+        KLSoftmaxClassifier().fit(release)

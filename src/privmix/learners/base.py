@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -67,6 +68,29 @@ class ReleaseLike(Protocol):
 
     def iter_blocks(self) -> Iterator[Block]:
         """Yield (features, label indices or label weights) of successive runs of rows."""
+
+
+class HybridLike(ReleaseLike, Protocol):
+    """A ``hybrid`` release: class sums with public labels, and signed rows without labels."""
+
+    @property
+    def tables(self) -> tuple[ReleaseLike, ReleaseLike]:
+        """The class sums and the signed rows."""
+
+
+@dataclass(frozen=True)
+class LinearRule:
+    """Scores are ``(x - center) @ weights.T``; ``logit_scale`` turns them into logits."""
+
+    weights: Matrix
+    center: Vector
+    logit_scale: float
+
+
+def class_prob(release: ReleaseLike) -> float:
+    """Share of the rows that a class is eligible for (``hierarchical``); 1 for other designs."""
+    value = getattr(getattr(release, "config", None), "class_prob", None)
+    return 1.0 if value is None else float(value)
 
 
 class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -1,14 +1,49 @@
-"""The noise-aware rule for public labels (``stratified``)."""
+"""Class means seen through noise, and the rule for public labels alone (``stratified``)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Self
+
 import numpy as np
 
-from privmix.learners.base import Matrix, ReleaseLike, Vector
-from privmix.learners.errors_in_variables import LinearRule
+from privmix.learners.base import LinearRule, Matrix, ReleaseLike, Vector
 from privmix.learners.moments import class_means
 
 _TINY = np.finfo(float).tiny
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """Class means less the overall mean: an empirical-Bayes estimate.
+
+    Offsets are taken as N(0, B) plus noise of variance v per coordinate; B is their own second
+    moment, linearly shrunk, less v. The posterior of an offset m is N(G m, v G), G = B (B + v)^-1.
+
+    Attributes:
+        basis: (r, d) orthonormal rows, r = min(K, d), that span the offsets; B and G are diagonal
+            in them.
+        prior: (r,) eigenvalues of B.
+        gain: (r,) eigenvalues of G.
+        posterior: (K, d) posterior means.
+
+    """
+
+    basis: Matrix
+    prior: Vector
+    gain: Vector
+    posterior: Matrix
+
+    @classmethod
+    def of(cls, offsets: Matrix, noise: float) -> Self:
+        """Estimate from (K, d) noisy offsets with noise variance ``noise`` per coordinate."""
+        _, singular, basis = np.linalg.svd(offsets, full_matrices=False)
+        spread = singular**2 / len(offsets)
+        shrinkage = linear_shrinkage(offsets)
+        prior = (1 - shrinkage) * spread + shrinkage * spread.sum() / offsets.shape[1] - noise
+        prior = np.maximum(prior, 0)
+        gain = prior / np.maximum(prior + noise, _TINY)
+        return cls(basis, prior, gain, (offsets @ basis.T * gain) @ basis)
 
 
 def learn_class_means(release: ReleaseLike) -> LinearRule:
@@ -37,25 +72,22 @@ def relative_class_sizes(means: Matrix, noise: float) -> Vector:
 def shrunk_cosine(offsets: Matrix, noise: float, within: float) -> tuple[Matrix, float]:
     """Return (K, d) weights of equal length in the predictive metric, and a scale for logits.
 
-    With offsets ~ N(0, B) plus noise of variance v per coordinate, an offset's posterior is
-    N(G m, v G) with G = B (B + v)^-1, so a record of the class has covariance ``within`` I + v G.
-    Logits are the common length of the offsets in that metric times the scores, for the decision.
-    As probabilities they would trust the isotropy; they are divided by how much more a scatter
-    shaped like B would vary along the offsets: d tr(B^2) / tr(B)^2.
+    A record of a class has covariance ``within`` I + v G around the posterior mean of the class's
+    offset (see ``Offsets``). Logits are the common length of the offsets in that metric times the
+    scores, for the decision. As probabilities they would trust the isotropy; they are divided by
+    how much more a scatter shaped like B would vary along the offsets: d tr(B^2) / tr(B)^2.
     """
-    _, singular, basis = np.linalg.svd(offsets, full_matrices=False)
-    spread = singular**2 / len(offsets)
-    shrinkage = linear_shrinkage(offsets)
-    prior = (1 - shrinkage) * spread + shrinkage * spread.sum() / offsets.shape[1] - noise
-    prior = np.maximum(prior, 0)
-    gain = prior / np.maximum(prior + noise, _TINY)
+    estimate = Offsets.of(offsets, noise)
     # The metric matters up to a factor only; the floor keeps it finite where nothing varies.
-    metric = np.maximum(within + noise * gain, max(1e-12 * float(spread.sum()), _TINY))
-    posterior = offsets @ basis.T * gain
+    floor = max(1e-12 * float((offsets**2).sum()) / len(offsets), _TINY)
+    metric = np.maximum(within + noise * estimate.gain, floor)
+    posterior = estimate.posterior @ estimate.basis.T
     norms = np.sqrt((posterior**2 / metric).sum(axis=1))
-    weights = (posterior / metric / np.where(norms > 0, norms, 1.0)[:, None]) @ basis
+    unit = posterior / metric / np.where(norms > 0, norms, 1.0)[:, None]
+    prior = estimate.prior
     concentration = offsets.shape[1] * (prior**2).sum() / max(prior.sum() ** 2, _TINY)
-    return weights, float(np.sqrt(np.mean(norms**2)) / max(concentration, 1.0))
+    logit_scale = float(np.sqrt(np.mean(norms**2)) / max(concentration, 1.0))
+    return unit @ estimate.basis, logit_scale
 
 
 def linear_shrinkage(offsets: Matrix) -> float:

@@ -15,7 +15,7 @@ _CHUNK = 4096
 
 @dataclass
 class RowMoments:
-    """Sums over rows, in float64. Added together, they are the sums over both sets of rows.
+    """Sums over rows, in float64; rows without labels have label weights of width 0.
 
     Attributes:
         count: Number of rows.
@@ -23,6 +23,7 @@ class RowMoments:
         labels: (K,) sum of the label weights.
         gram: (d, d) sum of the outer products of the features.
         cross: (K, d) sum of the outer products of label weights and features.
+        label_gram: (K, K) sum of the outer products of the label weights.
 
     """
 
@@ -31,12 +32,22 @@ class RowMoments:
     labels: Vector
     gram: Matrix
     cross: Matrix
+    label_gram: Matrix
 
     @classmethod
-    def zero(cls, num_features: int, num_classes: int) -> Self:
+    def zero(cls, num_features: int, num_labels: int) -> Self:
         """Return the sums over no rows."""
-        shapes = (num_features,), (num_classes,), (num_features,) * 2, (num_classes, num_features)
-        return cls(0, *(np.zeros(shape) for shape in shapes))
+        d, k = num_features, num_labels
+        return cls(0, *(np.zeros(shape) for shape in (d, k, (d, d), (k, d), (k, k))))
+
+    @classmethod
+    def of(cls, release: ReleaseLike) -> Self:
+        """Sum over the rows of a release, which have label weights or no labels."""
+        absent = release.label_noise_stddev is None
+        moments = cls.zero(release.num_features, 0 if absent else release.num_classes)
+        for features, labels in _chunks(release):
+            moments.include(features, labels)
+        return moments
 
     def include(self, features: Matrix, labels: Matrix) -> None:
         """Add rows, in place."""
@@ -45,37 +56,19 @@ class RowMoments:
         self.labels += labels.sum(axis=0)
         self.gram += features.T @ features
         self.cross += labels.T @ features
+        self.label_gram += labels.T @ labels
 
-    def __add__(self, other: Self) -> Self:
+    def centred(self) -> Self:
+        """Return the same sums of the rows less their mean."""
+        x, y = self.features, self.labels / self.count
         return type(self)(
-            self.count + other.count,
-            self.features + other.features,
-            self.labels + other.labels,
-            self.gram + other.gram,
-            self.cross + other.cross,
+            self.count,
+            np.zeros_like(x),
+            np.zeros_like(y),
+            self.gram - np.outer(x / self.count, x),
+            self.cross - np.outer(y, x),
+            self.label_gram - self.count * np.outer(y, y),
         )
-
-
-def split_moments(release: ReleaseLike, held_out: int) -> tuple[RowMoments, RowMoments]:
-    """Return the moments of a release's rows with mixed labels, and those of a held-out share.
-
-    Args:
-        release: A release with label weights.
-        held_out: Every ``held_out``-th row is held out.
-
-    Returns:
-        The moments of the other rows and of the held-out rows.
-
-    """
-    kept = RowMoments.zero(release.num_features, release.num_classes)
-    held = RowMoments.zero(release.num_features, release.num_classes)
-    position = 0
-    for features, labels in _chunks(release):
-        out = np.arange(position, position + len(features)) % held_out == held_out - 1
-        kept.include(features[~out], labels[~out])
-        held.include(features[out], labels[out])
-        position += len(features)
-    return kept, held
 
 
 def _chunks(release: ReleaseLike) -> Iterator[tuple[Matrix, Matrix]]:

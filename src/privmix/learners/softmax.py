@@ -17,6 +17,10 @@ Progress = Callable[[int, int, float], None]
 _EPOCHS = 200
 _DECAY_EPOCHS = (80, 120, 160)
 
+# Designs whose rows carry a label that is a distribution but for noise: with random signs half of
+# the weights are negative, and hybrid's feature rows have none.
+_DESIGNS = ("poisson", "stratified", "hierarchical", "uniform", "transposed")
+
 
 class KLSoftmaxClassifier(LinearClassifier):
     """Linear softmax classifier trained by the generalised KL divergence on noisy labels.
@@ -59,7 +63,8 @@ class KLSoftmaxClassifier(LinearClassifier):
         """Learn from a release.
 
         Args:
-            release: A release of design ``poisson`` or ``stratified``.
+            release: A release of any design but ``signed`` (half of its label weights are
+                negative) and ``hybrid`` (its signed rows have no labels).
 
         Returns:
             self
@@ -68,7 +73,7 @@ class KLSoftmaxClassifier(LinearClassifier):
             InvalidInputError: Another design, or a parameter out of range.
 
         """
-        _validate.one_of("release.design", release.design, ("poisson", "stratified"))
+        _validate.one_of("release.design", release.design, _DESIGNS)
         epochs = _validate.integer("epochs", self.epochs)
         batch_size = _validate.integer("batch_size", self.batch_size)
         rate = _validate.real("learning_rate", self.learning_rate, above=0.0)

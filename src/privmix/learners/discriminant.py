@@ -1,0 +1,68 @@
+"""The noise-aware rule: discriminant analysis with every known noise taken into account."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privmix.learners.base import LinearRule, Matrix, Vector
+from privmix.learners.class_means import Offsets
+from privmix.learners.population import PopulationMoments
+from privmix.learners.spectrum import shrink_eigenvalues
+
+_RIDGE_FACTOR = 0.5
+_TINY = np.finfo(float).tiny
+
+
+def learn_discriminant(moments: PopulationMoments) -> LinearRule:
+    """Fit the whitened-cosine rule; see ``NoiseAwareClassifier``."""
+    offsets = Offsets.of(moments.offsets, moments.offset_noise).posterior
+    variances, basis = _residual_spectrum(moments, offsets)
+    metric = variances + ridge(float(variances.mean()), moments)
+    # The metric matters up to a factor only; the floor keeps it finite where nothing varies.
+    metric = np.maximum(metric, max(1e-12 * float(metric.max()), _TINY))
+    rotated = offsets @ basis
+    norms = np.sqrt((rotated**2 / metric).sum(axis=1))
+    unit = rotated / metric / np.where(norms > 0, norms, 1.0)[:, None]
+    return LinearRule(unit @ basis.T, moments.mean, float(np.sqrt(np.mean(norms**2))))
+
+
+def _residual_spectrum(moments: PopulationMoments, offsets: Matrix) -> tuple[Vector, Matrix]:
+    """Decompose a record's covariance around the posterior mean of its class.
+
+    The records' covariance is shrunk first, where noise and sampling are what theory says.
+    """
+    eigenvalues, basis = np.linalg.eigh(moments.covariance)
+    variances = signal_variances(eigenvalues, moments.noise, moments.num_rows)
+    covariance = (basis * variances) @ basis.T
+    residual, basis = np.linalg.eigh(covariance - offsets.T @ offsets / len(offsets))
+    return np.maximum(residual, 0), basis
+
+
+def signal_variances(eigenvalues: Vector, noise: float, num_rows: int) -> Vector:
+    """Return what random-matrix theory expects along sample eigenvectors, less the noise.
+
+    Below d rows a covariance is singular, and subtracting from it can leave values below zero:
+    along those directions the rows say nothing, and the median of the others stands in.
+    """
+    keep = eigenvalues > 1e-3 * noise + 1e-9 * np.abs(eigenvalues).max()
+    if not keep.any():
+        return np.zeros_like(eigenvalues)
+    signal = np.maximum(shrink_eigenvalues(eigenvalues[keep], num_rows) - noise, 0)
+    rest = float(np.median(signal)) if num_rows < len(eigenvalues) else 0.0
+    variances = np.full_like(eigenvalues, rest)
+    variances[keep] = signal
+    return variances
+
+
+def ridge(variance: float, moments: PopulationMoments) -> float:
+    """Balance bias against error: sqrt(E w) / 2, w the mean ``variance``.
+
+    E = v (2 sqrt(g) + g), with v the variance of a row's coordinates and g = d/T, is the
+    Marchenko-Pastur edge: the operator norm of the error of the covariance. Where a linear system
+    is known up to E, a ridge r costs a bias of order r / w and lets through an error of E / r.
+    The factor is an observation on held-out training records: from a quarter to one, accuracy
+    varies by half a point.
+    """
+    ratio = len(moments.mean) / moments.num_rows
+    edge = (moments.noise + variance) * (2 * np.sqrt(ratio) + ratio)
+    return _RIDGE_FACTOR * float(np.sqrt(edge * variance))

@@ -1,0 +1,195 @@
+"""What the rows of a release say about the records: first and second moments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from privmix import _validate
+from privmix.learners.base import Matrix, ReleaseLike, Vector, class_prob
+from privmix.learners.class_means import relative_class_sizes
+from privmix.learners.moments import RowMoments, class_means
+
+_TINY = np.finfo(float).tiny
+
+
+@dataclass(frozen=True)
+class PopulationMoments:
+    """Estimates about the records, n of them planned, each with its known noise.
+
+    Attributes:
+        mean: (d,) mean record.
+        covariance: (d, d) of the records, per planned record, **plus** ``noise`` on the diagonal.
+        noise: Variance that the noise adds to every diagonal entry.
+        num_rows: Number of rows behind the covariance.
+        offsets: (K, d) sum of a class's records less the mean, over n / K: for classes of equal
+            size, class mean less mean.
+        offset_noise: Variance of each coordinate of the offsets.
+
+    """
+
+    mean: Vector
+    covariance: Matrix
+    noise: float
+    num_rows: int
+    offsets: Matrix
+    offset_noise: float
+
+
+class _Moments(NamedTuple):
+    """Row moments in units of one record: sums over records, per planned record, plus noise.
+
+    ``mean`` and ``shares`` are the sums of the features and of the labels; ``features`` (d, d),
+    ``cross`` (K, d) and ``labels`` (K, K) those of the outer products; ``noise`` is on the
+    diagonal of ``features``; ``cross_noise`` is the variance of an entry of ``cross``.
+    """
+
+    mean: Vector
+    shares: Vector
+    features: Matrix
+    cross: Matrix
+    labels: Matrix
+    noise: float
+    cross_noise: float
+
+
+def mixed_moments(release: ReleaseLike) -> PopulationMoments:
+    """Estimate the records' moments from rows with label weights.
+
+    With m the mix size, b = m / n the inclusion probability, and sums over records of x x', per
+    planned record, written E[x x'] (likewise for labels and for labels times features):
+
+    - ``poisson``: records enter independently; m Cov(row) = (1 - b) E[x x'] + m v I, with v the
+      variance of the published noise, and the mean row is E[x].
+    - ``transposed``: the number of rows of a record is fixed, so that the mean row has no sampling
+      variance; the same holds but for a factor 1 + 1/T of the first term.
+    - ``uniform``: drawing without replacement, m (n-1)/(n-m) Cov(row) is the records' covariance
+      (centred by itself) plus noise. Clipped Dirichlet weights multiply the signal by a constant
+      that changes no prediction; the small variance of their sum is neglected.
+    - ``signed``: m E[row row'] = E[x x'] + m v I. One-hot labels add up to one, so that
+      E[y x'], summed over the classes, is the mean, and E[y y'] has the classes' shares on its
+      diagonal.
+    - ``hierarchical``: see :func:`_without_common_coins`.
+
+    Raises:
+        InvalidInputError: Every row holds every record: nothing varies but for signs.
+
+    """
+    if release.sampling_prob >= 1 and release.design != "signed":
+        _validate.fail(
+            "release.sampling_prob",
+            "below 1 for mixed labels (otherwise every row holds every record)",
+            release.sampling_prob,
+        )
+    rows = RowMoments.of(release)
+    moments = _in_records(rows, release)
+    share = _total_share(moments.shares, rows.count, release)
+    mean = moments.mean / share
+    covariance, cross = moments.features, moments.cross
+    if release.design != "uniform":
+        covariance = covariance - share * np.outer(mean, mean)
+        cross = cross - np.outer(moments.shares, mean)
+    num_classes = release.num_classes
+    return PopulationMoments(
+        mean=mean,
+        covariance=covariance,
+        noise=moments.noise,
+        num_rows=rows.count,
+        offsets=num_classes * cross,
+        offset_noise=num_classes**2 * moments.cross_noise,
+    )
+
+
+def hybrid_moments(sums: ReleaseLike, rows: ReleaseLike) -> PopulationMoments:
+    """Estimate the records' moments from class sums and signed rows without labels.
+
+    Class sums show the mean and, from the sums' lengths, the classes' sizes.
+    """
+    means, offset_noise = class_means(sums)
+    mean = means.mean(axis=0)
+    seen = RowMoments.of(rows)
+    return PopulationMoments(
+        mean=mean,
+        covariance=rows.mix_size / seen.count * seen.gram - np.outer(mean, mean),
+        noise=rows.mix_size * rows.feature_noise_stddev**2,
+        num_rows=seen.count,
+        offsets=means - np.outer(relative_class_sizes(means, offset_noise), mean),
+        offset_noise=offset_noise,
+    )
+
+
+def _in_records(rows: RowMoments, release: ReleaseLike) -> _Moments:
+    """Undo the scale of the rows, and what their sampling does to second moments."""
+    size, prob = release.mix_size, release.sampling_prob
+    signed = release.design == "signed"
+    sums = rows if signed else rows.centred()
+    freedom = rows.count if signed else max(rows.count - 1, 1)
+    scale = size
+    if release.design in ("poisson", "transposed"):
+        scale /= 1 - prob
+    elif release.design == "uniform":
+        scale *= (size / prob - 1) / (size / prob - size)
+    label_noise = scale * (release.label_noise_stddev or 0.0) ** 2
+    labels, features = scale / freedom * sums.label_gram, scale / freedom * sums.gram
+    # Label and feature noise are independent of each other, and most of what varies.
+    cross_noise = float(labels.diagonal().mean() * features.diagonal().mean()) / rows.count
+    moments = _Moments(
+        mean=rows.features / rows.count,
+        shares=rows.labels / rows.count,
+        features=features,
+        cross=scale / freedom * sums.cross,
+        labels=labels - label_noise * np.eye(len(labels)),
+        noise=scale * release.feature_noise_stddev**2,
+        cross_noise=cross_noise,
+    )
+    if signed:
+        return moments._replace(
+            mean=moments.cross.sum(axis=0), shares=np.maximum(moments.labels.diagonal(), 0)
+        )
+    if release.design == "hierarchical":
+        inclusion_prob = prob / class_prob(release)
+        return _without_common_coins(moments, inclusion_prob, label_noise, rows.count)
+    return moments
+
+
+def _without_common_coins(
+    moments: _Moments, inclusion_prob: float, label_noise: float, num_rows: int
+) -> _Moments:
+    """Undo what records of one class share: the coin that opens a row to their class.
+
+    Given which classes a row is open to, records enter independently with probability b. With
+    M the (K, d) class means, L = m Cov(labels) and D = diag(shares), the coins add the same
+    L - (1-b) D to labels and, through M, to features: m Cov(labels, row) = L M and
+    m Cov(row) = (1-b) W + M' L M + noise, with W the within-class moments. So M is the regression
+    of features on labels (less their noise), whatever the coins' dependence, W the rest, and
+    E[x x'] = W + M' D M. L is regularised by its own error, that of a variance.
+    """
+    error = label_noise * np.sqrt(2 / num_rows)
+    labels = (moments.labels + moments.labels.T) / 2 + error * np.eye(len(moments.labels))
+    inverse = np.linalg.pinv(labels, rcond=1e-9, hermitian=True)
+    means = inverse @ moments.cross
+    within = moments.features - means.T @ moments.cross
+    shares = np.maximum(moments.shares, 0)
+    loss = max(1 - inclusion_prob, 1e-3)
+    # Errors of a regression: the residual's variance times what the labels leave of them.
+    spread = (inverse @ (moments.labels + label_noise * np.eye(len(labels))) @ inverse).diagonal()
+    cross_noise = float((shares**2 * spread).mean() * within.diagonal().mean()) / num_rows
+    return moments._replace(
+        features=within / loss + (means.T * shares) @ means,
+        cross=shares[:, None] * means,
+        noise=moments.noise / loss,
+        cross_noise=cross_noise,
+    )
+
+
+def _total_share(shares: Vector, count: int, release: ReleaseLike) -> float:
+    """Estimate actual over planned number of records; 1 where the noise hides it."""
+    total, num_classes = float(shares.sum()), len(shares)
+    noise = release.label_noise_stddev or 0.0
+    if release.design == "signed":
+        stddev = release.mix_size * noise**2 * np.sqrt(2 * num_classes / count)
+    else:
+        stddev = noise * np.sqrt(num_classes / count)
+    return total if total > max(4 * stddev, _TINY) else 1.0

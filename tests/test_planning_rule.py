@@ -1,0 +1,99 @@
+import math
+
+import numpy as np
+import pytest
+
+from privmix import InvalidInputError, Schema, plan_release
+from privmix.planning_rule import (
+    _multiclass_error,
+    _Noise,
+    _seen_metric,
+    predicted_error,
+    recommend_design,
+)
+
+SIZES = {"num_records": 10_000, "num_classes": 20, "num_features": 100}
+
+
+def test_alternatives_are_ranked_and_can_be_planned():
+    found = recommend_design(**SIZES, epsilon=1.0, delta=1e-5)
+    assert sorted(a.design for a in found) == ["hybrid", "poisson", "signed", "stratified"]
+    errors = [a.predicted_error for a in found]
+    assert errors == sorted(errors) and 0 < errors[0] < errors[-1] < 1
+    schema = Schema(classes=range(20), num_features=100, num_records=10_000, feature_clip_norm=1.0)
+    for alternative in found:
+        options = {
+            name: getattr(alternative, name)
+            for name in ("num_mixtures", "mix_size", "feature_budget")
+            if getattr(alternative, name) is not None
+        }
+        plan = plan_release(
+            schema, target_epsilon=1.0, target_delta=1e-5, design=alternative.design, **options
+        )
+        assert plan.epsilon <= 1
+        noise = plan.mechanism.components[-1].noise_multiplier
+        if alternative.design in ("signed", "hybrid"):  # what the formula took for granted
+            assert noise == pytest.approx(1.2, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["epsilon", "num_records"])
+def test_more_budget_or_more_records_predict_less_error(name):
+    arguments = {**SIZES, "epsilon": 0.5, "delta": 1e-5}
+    small = {a.design: a for a in recommend_design(**arguments)}
+    large = {a.design: a for a in recommend_design(**{**arguments, name: arguments[name] * 4})}
+    for design, alternative in small.items():
+        assert large[design].predicted_error < alternative.predicted_error
+
+
+def test_many_classes_and_little_data_leave_nothing_for_the_covariance():
+    hard = {"num_records": 1000, "num_classes": 100, "num_features": 500}
+    assert recommend_design(**hard, epsilon=1.0, delta=1e-5)[0].design == "stratified"
+    easy = {"num_records": 60_000, "num_classes": 10, "num_features": 1000}
+    best = recommend_design(**easy, epsilon=1.0, delta=1e-5)[0]
+    assert best.design == "hybrid" and best.feature_budget >= 0.4
+
+
+def test_multiclass_error_equals_simulation():
+    rng = np.random.default_rng(0)
+    scores = rng.standard_normal((100_000, 5))
+    scores[:, 0] += 1.5
+    wrong = (scores.argmax(axis=1) != 0).mean()
+    assert _multiclass_error(1.5, 5) == pytest.approx(wrong, abs=5 * math.sqrt(0.25 / 100_000))
+    assert _multiclass_error(0.0, 10) == pytest.approx(0.9, abs=1e-6)
+    assert _multiclass_error(40.0, 1000) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_separation_equals_simulation():
+    """One class against another in the reference population, without noise on the covariance."""
+    rng = np.random.default_rng(1)
+    shape = 1 / np.arange(1, 51)
+    within = 0.5 * shape / shape.sum()
+    between = 0.25 * shape**2 / (shape**2).sum()
+    noise, wrong = 0.002, []
+    for _ in range(400):
+        offsets = rng.standard_normal((2, 50)) * np.sqrt(between)
+        weights = offsets + rng.standard_normal((2, 50)) * math.sqrt(noise)
+        weights /= np.linalg.norm(weights, axis=1, keepdims=True)
+        records = offsets[0] + rng.standard_normal((200, 50)) * np.sqrt(within)
+        scores = records @ weights.T
+        wrong.append((scores[:, 1] > scores[:, 0]).mean())
+    # The formula takes offsets of one length, orthogonal: near, not equal.
+    assert predicted_error(2, 50, _Noise(noise)) == pytest.approx(np.mean(wrong), abs=0.05)
+
+
+def test_seen_metric_between_its_limits():
+    within = np.array([0.3, 0.1, 0.05, 0.05])
+    exact = _seen_metric(within, _Noise(0.0, 0.0, 1e-16))
+    np.testing.assert_allclose(exact, within, rtol=1e-4)
+    blind = _seen_metric(within, _Noise(0.0, 1e6, 0.1))
+    assert np.ptp(blind) == 0
+    np.testing.assert_allclose(_seen_metric(within, _Noise(0.0)), within.mean())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("num_records", 0), ("num_classes", 1), ("num_features", 0), ("epsilon", 0.0), ("delta", 1.0)],
+)
+def test_bad_arguments_are_named(name, value):
+    with pytest.raises(InvalidInputError, match=name):
+        recommend_design(**{**SIZES, "epsilon": 1.0, "delta": 1e-5, name: value})
