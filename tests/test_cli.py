@@ -304,7 +304,7 @@ PLAN = ["plan", "--num-records", 100, "--num-classes", 3, "--num-features", 5]
             "epsilon.*at least 1e-06 and at most 10000; received 0",
         ),
         ([*PLAN, "--epsilon", "nan", "--delta", "1e-5"], "epsilon.*received nan"),
-        ([*PLAN, "--epsilon", 1, "--delta", 0], "delta.*at least 1e-100"),
+        ([*PLAN, "--epsilon", 1, "--delta", 0], "delta.*at least 1e-300"),
         ([*PLAN, "--epsilon", 1, "--delta", 1], "delta.*below 1"),
         ([*PLAN, "--epsilon", 1, "--delta", 2], "delta"),
         ([*PLAN, "--epsilon", 1, "--delta", "1e-5", "--mix-size", 101], "mix_size.*at most 100"),

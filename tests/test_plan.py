@@ -199,7 +199,7 @@ def test_calibrated_plans_land_at_or_just_below_the_target(number):
         ({"label_balance": 0.0}, "label_balance"),
         ({"target_epsilon": 1e-300}, "target_epsilon.*at least 1e-06"),
         ({"target_epsilon": 1e300}, "target_epsilon.*at most 10000"),
-        ({"target_delta": 1e-200}, "target_delta.*at least 1e-100"),
+        ({"target_delta": 1e-310}, "target_delta.*at least 1e-300"),
     ],
 )
 def test_bad_arguments_are_named(options, words):

@@ -76,7 +76,7 @@ def probability(place: str, value: object) -> float:
 
 def delta(place: str, value: object) -> float:
     """Return a delta in (0, 1), not so small that its logarithm leaves the doubles behind."""
-    return real(place, value, at_least=1e-100, below=1.0)
+    return real(place, value, at_least=1e-300, below=1.0)
 
 
 def one_of(place: str, value: object, allowed: Iterable[str]) -> str:

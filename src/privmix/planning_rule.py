@@ -24,7 +24,6 @@ _FEATURE_BUDGETS = (0.03, 0.06, 0.12, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 # The reference population, in squared clip norms: what unit vectors have left beside their mean.
 _WITHIN, _BETWEEN = 0.5, 0.25
-_RIDGE_FACTOR = 0.5
 
 
 @dataclass(frozen=True)
@@ -168,8 +167,9 @@ def _seen_metric(within: _Vector, noise: _Noise) -> _Vector:
     cosine = np.maximum(1 - noise.ratio * level**2, 0) / (1 + noise.ratio * level)
     unseen = 1 - cosine
     rest = float((unseen * within).sum() / max(unseen.sum(), np.finfo(float).tiny))
+    # The learner's ridge: privmix.learners.discriminant.ridge.
     edge = (noise.covariance + mean) * (2 * math.sqrt(noise.ratio) + noise.ratio)
-    return np.asarray(cosine * within + unseen * rest + _RIDGE_FACTOR * math.sqrt(edge * mean))
+    return np.asarray(cosine * within + unseen * rest + math.sqrt(edge * mean))
 
 
 def _multiclass_error(separation: float, num_classes: int) -> float:

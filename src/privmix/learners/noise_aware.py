@@ -47,7 +47,7 @@ class NoiseAwareClassifier(LinearClassifier):
     moments of labels and features, by the formulas of ``privmix.learners.population``. ``hybrid``
     takes mean and offsets from the class sums and A from the signed rows. A's eigenvalues are
     replaced by what random-matrix theory expects along sample eigenvectors (Ledoit & Peche 2011),
-    less the noise; the scatter of the posterior offsets is subtracted; and a ridge is added that
+    less the noise; most of the scatter of the posterior offsets is subtracted; and a ridge is added that
     goes to 0 as rows grow (``privmix.learners.discriminant.ridge``). d x d float64 matrices are
     held: memory is quadratic in d, constant in the rows.
 
