@@ -83,7 +83,7 @@ def test_separation_equals_simulation():
 
 def test_seen_metric_between_its_limits():
     within = np.array([0.3, 0.1, 0.05, 0.05])
-    exact = _seen_metric(within, _Noise(0.0, 0.0, 1e-16))
+    exact = _seen_metric(within, _Noise(0.0, 0.0, 1e-20))
     np.testing.assert_allclose(exact, within, rtol=1e-3)  # a ridge of no size
     blind = _seen_metric(within, _Noise(0.0, 1e6, 0.1))
     assert np.ptp(blind) == 0
