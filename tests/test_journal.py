@@ -152,6 +152,22 @@ def test_resume_belongs_to_one_plan_and_one_input(tmp_path, plan):
         release(*data, plan, out=tmp_path / "r", resume=True)
 
 
+def test_a_sealed_run_is_published_under_its_own_plan_only(tmp_path, plan, monkeypatch):
+    data = make_data(plan.data_schema, 60)
+
+    def cut(self):
+        raise CutOff
+
+    with monkeypatch.context() as patch, pytest.raises(CutOff):
+        patch.setattr(journal.RunFolder, "publish", cut)
+        release(*data, plan, out=tmp_path / "r")
+    louder = make_plan(plan.data_schema, "poisson", 6.0, mix_size=60, num_mixtures=100)
+    with pytest.raises(InvalidInputError, match="the plan it was begun with"):
+        release(*data, louder, out=tmp_path / "r", resume=True)
+    release(*data, plan, out=tmp_path / "r", resume=True)
+    assert verify(tmp_path / "r").valid
+
+
 def test_nothing_to_resume(tmp_path, plan):
     with pytest.raises(InvalidInputError, match="a run that was cut off, to resume"):
         release(*make_data(plan.data_schema, 60), plan, out=tmp_path / "r", resume=True)

@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from builders import make_data, make_plan, make_schema
-from privmix import InvalidInputError, release
+from privmix import InvalidInputError, engine, release
 from privmix.accounting import (
     ComposedEvent,
     GaussianEvent,
@@ -150,6 +150,23 @@ class TestReleases:
         with pytest.raises(InvalidInputError, match="features"):
             release(x, y, self.plan, out=tmp_path / "r", ledger=ledger.path, dataset_id="d")
         assert ledger.balance("d").charges == ()
+
+    def test_a_mistyped_ledger_is_not_made(self, tmp_path):
+        data = make_data(self.plan.data_schema, 60)
+        options = {"ledger": tmp_path / "typo.db", "dataset_id": "d"}
+        with pytest.raises(InvalidInputError, match="existing ledger"):
+            release(*data, self.plan, out=tmp_path / "r", **options)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_nothing_is_drawn_before_the_charge(self, tmp_path, monkeypatch):
+        ledger, data = self.book(tmp_path, 0.5), make_data(self.plan.data_schema, 60)
+
+        def never(*arguments):
+            raise AssertionError("a key was drawn before the charge")
+
+        monkeypatch.setattr(engine, "fresh_secret", never)
+        with pytest.raises(InvalidInputError, match="is spent"):
+            release(*data, self.plan, out=tmp_path / "r", ledger=ledger.path, dataset_id="d")
 
     def test_ledger_and_dataset_id_belong_together(self, tmp_path):
         data = make_data(self.plan.data_schema, 60)

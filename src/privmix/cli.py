@@ -613,6 +613,8 @@ def ledger_charge_command(
         privmix ledger charge --ledger ledger.db --dataset-id customers --release january/
 
     """
+    if not ledger.is_file():
+        _validate.fail("--ledger", "an existing ledger", str(ledger))
     balance = Ledger(ledger).charge(dataset_id, combine([folder]), note=str(folder))
     _print_balances([balance], as_json)
 

@@ -71,9 +71,6 @@ class Mixer:
         self, config: MixtureConfig, records: BoundedRecords, key: MasterKey, table: int = 0
     ) -> None:
         self.config, self._records, self._key, self._table = config, records, key, table
-        if config.design == "uniform" and records.count != config.num_records:
-            # Under replace_one the number of records is public, so saying it gives nothing away.
-            _validate.fail("records", f"exactly num_records = {config.num_records}", records.count)
         self._everybody = np.arange(records.count, dtype=np.int32)
         by_class = config.design in ("stratified", "hierarchical")
         self._classes = _split_by_class(records, config.num_classes) if by_class else []
@@ -280,6 +277,8 @@ def release_records(
 
     ``charge`` is called once for a new run, before the key is drawn, and never for a resumed one.
     """
+    _check_count(plan, records)
+    certificate = Certificate.for_plan(plan, private=True, files={})
     context = hashlib.sha256(plan.digest() + records.digest()).digest()
     with RunFolder(out) as run:
         if run.is_unfinished and not resume:
@@ -287,25 +286,36 @@ def release_records(
             _validate.fail(f"out={out}", allowed, "a new run beside one that was cut off")
         if resume and not run.is_unfinished:
             _validate.fail(f"out={out}", "a run that was cut off, to resume", "none")
-        if run.has_journal or not run.is_unfinished:
-            journal = run.read(context) if resume else _new_journal(context, test_seed)
+        if not run.is_unfinished:
+            if charge is not None:
+                charge()
+            run.begin(_new_journal(context, test_seed))
+        if run.has_journal:
+            journal = run.read(context)
+            certificate = certificate.model_copy(update={"private": journal.private})
             mixers = [
                 Mixer(config, records, journal.key, table)
                 for table, config in enumerate(plan.mechanism.components)
             ]
-            certificate = Certificate.for_plan(plan, private=journal.private, files={})
-            if not resume:
-                if charge is not None:
-                    charge()
-                run.begin(journal)
             _write_parts(run.release_folder, plan, mixers, threads, progress)
             _seal(run.release_folder, plan, certificate)
         run.destroy_journal()
-        if not (run.release_folder / FILE_NAME).is_file():
-            _validate.fail(str(run.folder), "a run folder as privmix leaves it", "an altered one")
+        sealed = Release(run.release_folder).certificate
+        if sealed.model_copy(update={"files": {}, "private": True}) != certificate.model_copy(
+            update={"private": True}
+        ):
+            # Cut off between sealing and publishing: the journal is gone, the plan is known still.
+            _validate.fail(f"resuming {out}", "the plan it was begun with", "another")
         _make_alike(run.release_folder)  # again, for a run that was cut off just before
         run.publish()
     return Release(out)
+
+
+def _check_count(plan: ReleasePlan, records: BoundedRecords) -> None:
+    for config in plan.mechanism.components:
+        if config.design == "uniform" and records.count != config.num_records:
+            # Under replace_one the number of records is public, so saying it gives nothing away.
+            _validate.fail("records", f"exactly num_records = {config.num_records}", records.count)
 
 
 def _new_journal(context: bytes, test_seed: int | None) -> Journal:
@@ -384,6 +394,8 @@ def ledger_charge(
         _validate.fail("ledger and dataset_id", "both, or neither", f"{given} alone")
     if ledger is None or dataset_id is None:
         return None
+    if not Path(ledger).is_file():
+        _validate.fail("ledger", "an existing ledger; see privmix ledger open", str(ledger))
     book, name = Ledger(ledger), dataset_id
     return lambda: book.charge(name, plan.event, note=note)
 
