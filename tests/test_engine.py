@@ -16,8 +16,9 @@ from privmix import (
     bound_records,
     release,
 )
-from privmix.designs import WEIGHT_SCALE
+from privmix.designs import WEIGHT_SCALE, row_blocks
 from privmix.engine import Mixer
+from privmix.rng import MasterKey
 
 OPTIONS: dict[str, dict] = {
     "poisson": {"mix_size": 6, "num_mixtures": 60},
@@ -293,6 +294,32 @@ def test_keys_depend_on_plan_and_input(tmp_path):
     longer = release(x, y, plan_for("poisson", 1.0001), out=tmp_path / "c", test_seed=1).features
     assert (base != other).any(axis=1).all()
     assert (base != longer).any(axis=1).all()
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_no_stream_is_used_twice(name, key, monkeypatch):
+    """Two uses of one stream would cancel each other's noise, or tie inclusions together."""
+    monkeypatch.setattr(MixtureConfig, "shard_records", property(lambda self: 16))
+    monkeypatch.setattr(
+        MixtureConfig,
+        "blocks",
+        property(lambda self: row_blocks(self.num_mixtures, 8, self.rows_per_class)),
+    )
+    used = []
+    honest = MasterKey.stream
+
+    def recording(self, purpose, *, shard=0, block=0):
+        used.append((purpose, shard, block))
+        return honest(self, purpose, shard=shard, block=block)
+
+    monkeypatch.setattr(MasterKey, "stream", recording)
+    plan = plan_for(name)
+    for mixer in mixers(plan, *make_data(plan.data_schema, 60), key):
+        for block in mixer.config.blocks:
+            mixer.rows(block)
+    assert len(used) == len(set(used))
+    noise = [purpose for purpose, _, _ in used if purpose.endswith("feature-noise")]
+    assert len(noise) == sum(len(part.blocks) for part in plan.mechanism.components)
 
 
 def test_many_shards_sample_like_one(key, monkeypatch):
