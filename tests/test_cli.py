@@ -16,6 +16,7 @@ import pytest
 import privmix
 from builders import make_data, make_schema
 from privmix import cli
+from privmix.cli import _common
 
 COMMANDS = ["plan", "account", "release", "verify", "train", "evaluate", "demo"]
 
@@ -530,8 +531,8 @@ def test_unexpected_failures_are_one_line(run, files, monkeypatch):
 
 def test_progress_on_a_stream_is_plain_lines(capsys, monkeypatch):
     times = iter([10.0, 13.0, 14.0, 23.0])
-    monkeypatch.setattr(cli, "monotonic", lambda: next(times))
-    printer = cli._LinePrinter("rows")
+    monkeypatch.setattr(_common, "monotonic", lambda: next(times))
+    printer = _common._LinePrinter("rows")
     for done in (1, 2, 3, 4):
         printer(done, 4)
     lines = capsys.readouterr().err.splitlines()

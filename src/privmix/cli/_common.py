@@ -1,0 +1,134 @@
+"""What the commands share: the application, its options, and how it prints."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from privmix import _validate
+from privmix.mechanism import DESIGNS
+from privmix.schema import Schema
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Private data release by random mixup under differential privacy.",
+)
+
+OUT = Console(soft_wrap=True, highlight=False)
+ERR = Console(stderr=True, soft_wrap=True, highlight=False)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Design = Annotated[
+    str | None, typer.Option(help=f"One of {', '.join(DESIGNS)}, or auto (see plan --explain).")
+]
+MixSize = Annotated[float | None, typer.Option(help="Planned records in a row [64].")]
+NumMixtures = Annotated[int | None, typer.Option(help="Rows [the number of records].")]
+SamplingProb = Annotated[
+    float | None, typer.Option(help="stratified: share of a class that enters a row [0.5].")
+]
+RowsPerClass = Annotated[int | None, typer.Option(help="stratified: rows of each class [100].")]
+RowsPerRecord = Annotated[
+    int | None, typer.Option(help="transposed: rows that each record enters [64].")
+]
+ClassProb = Annotated[
+    float | None, typer.Option(help="hierarchical: share of the rows a class is open to.")
+]
+ClassesPerRow = Annotated[
+    float | None, typer.Option(help="hierarchical: instead, classes a row is open to, on average.")
+]
+Eligibility = Annotated[
+    str | None, typer.Option(help="hierarchical: balanced or random [balanced].")
+]
+FeatureBudget = Annotated[
+    float | None, typer.Option(help="hybrid: share of the budget for signed rows [0.25].")
+]
+Weights = Annotated[str | None, typer.Option(help="uniform: dirichlet, for random weights.")]
+Alpha = Annotated[float | None, typer.Option(help="Dirichlet concentration.")]
+WeightClip = Annotated[float | None, typer.Option(help="Upper bound on a random weight.")]
+Relation = Annotated[str | None, typer.Option(help="transposed: add_or_remove_one or replace_one.")]
+LabelBalance = Annotated[
+    float | None, typer.Option(help="Label over feature noise multiplier [sqrt 2].")
+]
+SchemaFile = Annotated[Path | None, typer.Option("--schema", help="Schema file (JSON).")]
+Label = Annotated[str | None, typer.Option("--label", help="Label column of a table.")]
+FeaturesKey = Annotated[str | None, typer.Option(help="Array of an .npz with the features.")]
+LabelKey = Annotated[str | None, typer.Option(help="Array of an .npz with the labels.")]
+# Wrong usage as Typer reports it; the class itself has no public name.
+UsageError: type[Any] = typer.BadParameter.__mro__[1]
+
+
+def read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        _validate.fail(str(path), "a readable JSON file", getattr(error, "strerror", None) or error)
+
+
+def read_schema(path: Path) -> Schema:
+    return Schema.from_json(read_text(path), place=str(path))
+
+
+def print_json(value: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def print_facts(facts: dict[str, Any]) -> None:
+    for name, value in facts.items():
+        shown = f"{value:.6g}" if isinstance(value, float) else value
+        OUT.print(f"{name}: {shown}", markup=False)
+
+
+@contextmanager
+def progress_bar(unit: str) -> Iterator[Any]:
+    """Yield a callback (done, total): a bar on a terminal, now and then a line elsewhere."""
+    if not ERR.is_terminal:
+        yield _LinePrinter(unit)
+        return
+    columns = (TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=ERR, transient=True) as bar:
+        task = bar.add_task(unit, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+class _LinePrinter:
+    """Plain progress lines, the first two seconds after the work began and then every ten.
+
+    The time left is judged from the first call on, so that what came before does not count.
+    """
+
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+        self._first: tuple[float, int] | None = None
+        self._due = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        now = monotonic()
+        if self._first is None:
+            self._first, self._due = (now, done), now + 2
+        if now < self._due:
+            return
+        self._due = now + 10
+        start, before = self._first
+        left = (now - start) * (total - done) / max(1, done - before)
+        ERR.print(f"{done} of {total} {self._unit}, about {left:.0f} s left")
+
+
+@contextmanager
+def status_line(text: str) -> Iterator[None]:
+    if ERR.is_terminal:
+        with ERR.status(text):
+            yield
+    else:
+        yield

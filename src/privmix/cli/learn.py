@@ -1,0 +1,99 @@
+"""``privmix train`` and ``privmix evaluate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privmix import _validate
+from privmix.cli._common import (
+    ERR,
+    FeaturesKey,
+    Json,
+    Label,
+    LabelKey,
+    app,
+    print_facts,
+    print_json,
+    status_line,
+)
+
+
+@app.command("train", no_args_is_help=True)
+def train_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.")],
+    out: Annotated[Path, typer.Option(help="Model file to write (.safetensors).")],
+    learner: Annotated[
+        str, typer.Option(help="noise-aware, or kl-softmax (the papers' learner).")
+    ] = "noise-aware",
+    as_json: Json = False,
+) -> None:
+    """Train a model on a release.
+
+    Example:
+        privmix train release/ --out model.safetensors
+
+    """
+    from privmix.learners import LEARNERS, save_model
+    from privmix.store import Release
+    from privmix.verification import check_files
+
+    made = LEARNERS[_validate.one_of("--learner", learner, LEARNERS)]()
+    if out.is_dir() or not out.absolute().parent.is_dir():
+        _validate.fail("--out", "a file in an existing folder", str(out))
+    if any((parent / "certificate.json").exists() for parent in out.absolute().parents):
+        _validate.fail("--out", "a file outside of any release, which it would break", str(out))
+    published = Release(folder)
+    if (changed := check_files(published)) != []:
+        _validate.fail(str(folder), "a release as it was sealed; see privmix verify", changed[0])
+    if not published.certificate.private:
+        ERR.print("note: this release was made with a test seed and protects nobody")
+    with status_line(f"training {learner}"):
+        made.fit(published)
+    save_model(made, out)
+    result = {"model": str(out), "learner": learner, "num_mixtures": published.num_mixtures}
+    if as_json:
+        print_json(result)
+    else:
+        print_facts(result)
+
+
+@app.command("evaluate", no_args_is_help=True)
+def evaluate_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model file.")],
+    source: Annotated[Path, typer.Argument(metavar="TEST", help=".parquet, .csv or .npz")],
+    label: Label = None,
+    features_key: FeaturesKey = None,
+    label_key: LabelKey = None,
+    as_json: Json = False,
+) -> None:
+    """Measure a model on labelled test data. The number is about the test set, not protected.
+
+    Example:
+        privmix evaluate model.safetensors test.parquet --label intent
+
+    """
+    import numpy as np
+
+    from privmix.learners import load_model
+    from privmix.readers import read_labelled
+    from privmix.records import match_labels
+
+    learner = load_model(model)
+    classes = learner.classes_.tolist()
+    data = read_labelled(
+        source, label=label, classes=classes, features_key=features_key, label_key=label_key
+    )
+    truth = match_labels(data.labels, classes)
+    predicted = match_labels(learner.predict(data.features), classes)
+    result = {
+        "accuracy": float(np.mean(truth == predicted)),
+        "num_test_records": len(truth),
+        "note": "accuracy is a fact about the test set and is not protected by the release",
+    }
+    if as_json:
+        print_json(result)
+    else:
+        print_facts(result)

@@ -1,0 +1,269 @@
+"""``privmix plan``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+from rich.table import Table
+
+from privmix import _validate
+from privmix.cli._common import (
+    ERR,
+    OUT,
+    Alpha,
+    ClassesPerRow,
+    ClassProb,
+    Design,
+    Eligibility,
+    FeatureBudget,
+    Json,
+    LabelBalance,
+    MixSize,
+    NumMixtures,
+    Relation,
+    RowsPerClass,
+    RowsPerRecord,
+    SamplingProb,
+    SchemaFile,
+    WeightClip,
+    Weights,
+    app,
+    print_json,
+    read_schema,
+)
+from privmix.plan import DesignOptions, ReleasePlan, calibrate_config, configure, solve_config
+from privmix.planning_rule import recommend_design
+from privmix.schema import Schema
+
+
+@app.command("plan", no_args_is_help=True)
+def plan_command(
+    delta: Annotated[float, typer.Option(help="Delta, for example 1e-5.")],
+    epsilon: Annotated[
+        float | None, typer.Option(help="Largest epsilon allowed; omit to be told it.")
+    ] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Joint noise multiplier; omit to have it solved for.")
+    ] = None,
+    solve_for: Annotated[
+        str | None,
+        typer.Option(help="mix_size or num_mixtures, given --epsilon and --noise-multiplier."),
+    ] = None,
+    schema: SchemaFile = None,
+    num_records: Annotated[int | None, typer.Option(help="Instead of a schema: records.")] = None,
+    num_classes: Annotated[int | None, typer.Option(help="Instead of a schema: classes.")] = None,
+    num_features: Annotated[int | None, typer.Option(help="Instead of a schema: features.")] = None,
+    design: Design = None,
+    mix_size: MixSize = None,
+    num_mixtures: NumMixtures = None,
+    sampling_prob: SamplingProb = None,
+    rows_per_class: RowsPerClass = None,
+    rows_per_record: RowsPerRecord = None,
+    class_prob: ClassProb = None,
+    classes_per_row: ClassesPerRow = None,
+    eligibility: Eligibility = None,
+    feature_budget: FeatureBudget = None,
+    weights: Weights = None,
+    alpha: Alpha = None,
+    weight_clip: WeightClip = None,
+    neighboring_relation: Relation = None,
+    label_balance: LabelBalance = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Compare designs by a learner's predicted error.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the plan here, for release.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Plan a release from public sizes alone. Touches no data.
+
+    Examples:
+        privmix plan --schema schema.json --epsilon 1 --delta 1e-5 --out plan.json
+
+        privmix plan --num-records 10003 --num-classes 77 --num-features 384 --epsilon 1 --delta 1e-5
+
+    """
+    if out is not None and schema is None:
+        _validate.fail("--out", "a plan made with --schema, which a release needs", "no schema")
+    facts = None if schema is None else read_schema(schema)
+    sizes = {"num_records": num_records, "num_classes": num_classes, "num_features": num_features}
+    for name, value in sizes.items():
+        option = "--" + name.replace("_", "-")
+        if facts is None and value is None:
+            _validate.fail(option, "a number, unless --schema is given", "nothing")
+        if facts is not None and value is not None:
+            _validate.fail(option, "nothing beside --schema, which states it", value)
+    known = {n: getattr(facts, n) if facts else v for n, v in sizes.items()}
+    if explain:
+        _explain(known, epsilon, delta, as_json)
+        return
+    options = design_options(
+        known["num_classes"],
+        mix_size=mix_size,
+        num_mixtures=num_mixtures,
+        sampling_prob=sampling_prob,
+        rows_per_class=rows_per_class,
+        rows_per_record=rows_per_record,
+        class_prob=class_prob,
+        classes_per_row=classes_per_row,
+        eligibility=eligibility,
+        feature_budget=feature_budget,
+        weights=weights,
+        alpha=alpha,
+        weight_clip=weight_clip,
+        neighboring_relation=neighboring_relation,
+        label_balance=label_balance,
+    )
+    plan = make_plan(
+        facts,
+        known,
+        design,
+        options,
+        epsilon=epsilon,
+        delta=delta,
+        noise_multiplier=noise_multiplier,
+        solve_for=solve_for,
+    )
+    if out is not None:
+        try:
+            out.write_text(plan.to_json() + "\n", encoding="utf-8")
+        except OSError as error:
+            _validate.fail("--out", "a file in a writable folder", f"{out}: {error.strerror}")
+    if as_json:
+        print_json(plan.to_dict())
+    else:
+        OUT.print(_plan_table(plan))
+
+
+def design_options(
+    num_classes: int | None,
+    *,
+    classes_per_row: float | None,
+    weights: str | None,
+    alpha: float | None,
+    **options: Any,
+) -> DesignOptions:
+    """Turn the design's flags into options; flags that are another way to say something go."""
+    if classes_per_row is not None:
+        if options["class_prob"] is not None:
+            _validate.fail("--classes-per-row", "nothing beside --class-prob", classes_per_row)
+        assert num_classes is not None
+        _validate.real("--classes-per-row", classes_per_row, above=0.0, at_most=num_classes)
+        options["class_prob"] = classes_per_row / num_classes
+    if weights is not None:
+        _validate.one_of("--weights", weights, ("dirichlet",))
+        for option, value in (("--alpha", alpha), ("--weight-clip", options["weight_clip"])):
+            if value is None:
+                _validate.fail(option, "a number beside --weights", "nothing")
+    elif alpha is not None or options["weight_clip"] is not None:
+        _validate.fail("--weights", "dirichlet beside --alpha and --weight-clip", "nothing")
+    if options["eligibility"] is not None:
+        _validate.one_of("--eligibility", options["eligibility"], ("balanced", "random"))
+    return cast(DesignOptions, {"weight_alpha": alpha, **options})
+
+
+def _explain(sizes: dict[str, Any], epsilon: float | None, delta: float, as_json: bool) -> None:
+    """Print the alternatives of the planning rule, the best first."""
+    if epsilon is None:
+        _validate.fail("--epsilon", "a number beside --explain", "nothing")
+    found = recommend_design(**sizes, epsilon=epsilon, delta=delta)
+    if as_json:
+        print_json({"alternatives": [asdict(alternative) for alternative in found]})
+        return
+    table = Table("design", "rows", "mix size", "feature budget", "predicted error")
+    for a in found:
+        rows = "100 a class" if a.num_mixtures is None else str(a.num_mixtures)
+        size = "-" if a.mix_size is None else f"{a.mix_size:.4g}"
+        budget = "-" if a.feature_budget is None else f"{a.feature_budget:g}"
+        table.add_row(a.design, rows, size, budget, f"{a.predicted_error:.1%}")
+    OUT.print(table)
+    OUT.print("The error is that of a reference population: it ranks designs, no more.")
+
+
+def _recommended(
+    sizes: dict[str, Any], epsilon: float | None, delta: float, options: DesignOptions
+) -> tuple[str, DesignOptions]:
+    """Resolve ``--design auto``: the best alternative, with what the user set taking precedence."""
+    if epsilon is None:
+        _validate.fail("--epsilon", "a number beside --design auto", "nothing")
+    best = recommend_design(**sizes, epsilon=epsilon, delta=delta)[0]
+    names = ("mix_size", "num_mixtures", "feature_budget")
+    chosen = {name: getattr(best, name) for name in names if getattr(best, name) is not None}
+    given = {name: value for name, value in options.items() if value is not None}
+    return best.design, cast(DesignOptions, chosen | given)
+
+
+def make_plan(
+    schema: Schema | None,
+    sizes: dict[str, Any],
+    design: str | None,
+    options: DesignOptions,
+    *,
+    epsilon: float | None,
+    delta: float,
+    noise_multiplier: float | None = None,
+    solve_for: str | None = None,
+) -> ReleasePlan:
+    """Plan with one unknown: the noise, epsilon, or what ``solve_for`` names."""
+    if epsilon is not None:
+        _validate.real("--epsilon", epsilon, at_least=1e-6, at_most=1e4)
+    _validate.delta("--delta", delta)
+    if delta * sizes["num_records"] > 1:
+        ERR.print(
+            f"note: delta {delta:g} is above 1 / num_records; it allows that much probability of "
+            "giving some record away outright"
+        )
+    if design == "auto":
+        design, options = _recommended(sizes, epsilon, delta, options)
+    kind: Any = design  # checked where the mechanism is built
+    if epsilon is None and noise_multiplier is None:
+        _validate.fail("--epsilon", "a value, or --noise-multiplier to be told it", "nothing")
+    if (solve_for is not None) != (epsilon is not None and noise_multiplier is not None):
+        allowed = (
+            "mix_size or num_mixtures if, and only if, --epsilon and --noise-multiplier are set"
+        )
+        _validate.fail("--solve-for", allowed, solve_for or "nothing")
+    if noise_multiplier is None:
+        assert epsilon is not None
+        config = calibrate_config(sizes, kind, options, target_epsilon=epsilon, target_delta=delta)
+    elif epsilon is None:
+        config = configure(sizes, kind, options, noise_multiplier)
+    else:
+        unknown: Any = _validate.one_of("--solve-for", solve_for, ("mix_size", "num_mixtures"))
+        config = solve_config(
+            sizes,
+            kind,
+            options,
+            unknown,
+            noise_multiplier=noise_multiplier,
+            target_epsilon=epsilon,
+            target_delta=delta,
+        )
+    return ReleasePlan.for_config(config, delta, schema)
+
+
+def _plan_table(plan: ReleasePlan) -> Table:
+    mechanism = plan.mechanism
+    table = Table("", "", title="privmix plan", show_header=False)
+    guarantee = f"{plan.epsilon:.6g}, {plan.delta:g} ({mechanism.neighboring_relation})"
+    rows = [("design", plan.design), ("epsilon, delta", guarantee)]
+    for part in mechanism.components:
+        label = part.label_noise_multiplier
+        name = f"{part.design} " if len(mechanism.components) > 1 else ""
+        rows += [
+            (f"{name}rows", str(part.num_mixtures)),
+            ("records in a row, planned", f"{part.mix_size:.6g}"),
+            ("sampling probability", f"{part.sampling_prob:.6g}"),
+            ("noise multiplier, joint", f"{part.noise_multiplier:.6g}"),
+            ("noise multiplier, features", f"{part.feature_noise_multiplier:.6g}"),
+            ("noise multiplier, labels", f"{part.labels}" if label is None else f"{label:.6g}"),
+        ]
+    rows += [
+        ("peak memory", f"{plan.peak_memory_bytes / 1e6:.0f} MB"),
+        ("disk", f"{plan.disk_bytes / 1e6:.1f} MB"),
+    ]
+    for name, text in rows:
+        table.add_row(name, text)
+    return table

@@ -1,0 +1,189 @@
+"""``privmix release``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from privmix import _validate
+from privmix.cli._common import (
+    ERR,
+    OUT,
+    Alpha,
+    ClassesPerRow,
+    ClassProb,
+    Design,
+    Eligibility,
+    FeatureBudget,
+    FeaturesKey,
+    Json,
+    Label,
+    LabelBalance,
+    LabelKey,
+    MixSize,
+    NumMixtures,
+    Relation,
+    RowsPerClass,
+    RowsPerRecord,
+    SamplingProb,
+    SchemaFile,
+    WeightClip,
+    Weights,
+    app,
+    print_facts,
+    print_json,
+    progress_bar,
+    read_schema,
+    read_text,
+)
+from privmix.cli.plan import design_options, make_plan
+from privmix.plan import ReleasePlan, default_threads
+from privmix.schema import Schema
+
+
+@app.command("release", no_args_is_help=True)
+def release_command(
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help=".parquet, .csv or .npz")],
+    out: Annotated[Path, typer.Option(help="Release folder; must not exist, or be empty.")],
+    schema: SchemaFile = None,
+    plan: Annotated[Path | None, typer.Option(help="Plan file made by privmix plan.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Largest epsilon, without --plan.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Its delta, without --plan.")] = None,
+    label: Label = None,
+    features_key: FeaturesKey = None,
+    label_key: LabelKey = None,
+    design: Design = None,
+    mix_size: MixSize = None,
+    num_mixtures: NumMixtures = None,
+    sampling_prob: SamplingProb = None,
+    rows_per_class: RowsPerClass = None,
+    rows_per_record: RowsPerRecord = None,
+    class_prob: ClassProb = None,
+    classes_per_row: ClassesPerRow = None,
+    eligibility: Eligibility = None,
+    feature_budget: FeatureBudget = None,
+    weights: Weights = None,
+    alpha: Alpha = None,
+    weight_clip: WeightClip = None,
+    neighboring_relation: Relation = None,
+    label_balance: LabelBalance = None,
+    on_bad_record: Annotated[
+        str, typer.Option(help="error: refuse NaN, infinity and unknown labels; zero: blank them.")
+    ] = "error",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read and check everything, say so, and stop.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run into --out that was cut off.")
+    ] = False,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Ledger to charge before anything is drawn.")
+    ] = None,
+    dataset_id: Annotated[str | None, typer.Option(help="The data set's name there.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads [all processors].")] = None,
+    test_seed: Annotated[
+        int | None, typer.Option(help="Tests only: repeatable, NOT PRIVATE; verify rejects it.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Publish private records. Spends the budget.
+
+    Examples:
+        privmix release train.parquet --label intent --schema schema.json --epsilon 1 --delta 1e-5
+        --out release/
+
+        privmix release train.npz --features-key x --label-key y --plan plan.json --out release/
+
+    """
+    from privmix.engine import check_out, ledger_charge, recheck_plan, release_records
+    from privmix.readers import read_labelled
+    from privmix.records import bound_records
+
+    threads = default_threads() if threads is None else _validate.integer("--threads", threads)
+    target = check_out(out)
+    given: dict[str, Any] = {
+        "mix_size": mix_size,
+        "num_mixtures": num_mixtures,
+        "sampling_prob": sampling_prob,
+        "rows_per_class": rows_per_class,
+        "rows_per_record": rows_per_record,
+        "class_prob": class_prob,
+        "classes_per_row": classes_per_row,
+        "eligibility": eligibility,
+        "feature_budget": feature_budget,
+        "weights": weights,
+        "alpha": alpha,
+        "weight_clip": weight_clip,
+        "neighboring_relation": neighboring_relation,
+        "label_balance": label_balance,
+    }
+    if plan is not None:
+        others = {"epsilon": epsilon, "delta": delta, "schema": schema, "design": design, **given}
+        for name, value in others.items():
+            if value is not None:
+                option = "--" + name.replace("_", "-")
+                _validate.fail(option, "nothing beside --plan, which states it", value)
+        made = ReleasePlan.from_json(read_text(plan), place=str(plan))
+        recheck_plan(made)
+    else:
+        for option, value in (("--schema", schema), ("--epsilon", epsilon), ("--delta", delta)):
+            if value is None:
+                _validate.fail(option, "a value, unless --plan is given", "nothing")
+        assert schema is not None and epsilon is not None and delta is not None
+        facts = read_schema(schema)
+        sizes = {n: getattr(facts, n) for n in ("num_records", "num_classes", "num_features")}
+        options = design_options(facts.num_classes, **given)
+        made = make_plan(facts, sizes, design, options, epsilon=epsilon, delta=delta)
+    if made.data_schema is None:
+        _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
+    data = read_labelled(
+        source,
+        label=label,
+        classes=made.data_schema.classes,
+        features_key=features_key,
+        label_key=label_key,
+    )
+    _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
+    records = bound_records(*data, made.data_schema, on_bad_record)  # type: ignore[arg-type]
+    _tell_holder(records.count, records.num_clipped, records.num_replaced, made.data_schema)
+    if dry_run:
+        return
+    if test_seed is not None:
+        ERR.print("warning: --test-seed makes a release that protects nobody")
+    with progress_bar("rows") as progress:
+        published = release_records(
+            records,
+            made,
+            out=target,
+            resume=resume,
+            charge=ledger_charge(ledger, dataset_id, made, note=str(out)),
+            test_seed=test_seed,
+            threads=threads,
+            progress=progress,
+        )
+    certificate = published.certificate
+    result = {
+        "out": str(out),
+        "private": certificate.private,
+        "design": published.design,
+        "num_mixtures": published.num_mixtures,
+        "epsilon": certificate.epsilon,
+        "delta": certificate.delta,
+        "digest": published.certificate_digest,
+    }
+    if as_json:
+        print_json(result)
+    else:
+        print_facts(result)
+        OUT.print(f"check it with: privmix verify {out} --expect-digest {result['digest']}")
+
+
+def _tell_holder(count: int, clipped: int, replaced: int, schema: Schema) -> None:
+    """Say on stderr what only the data holder may know."""
+    ERR.print(
+        f"for your eyes only: {count} records (planned {schema.num_records}), "
+        f"{clipped / count:.1%} clipped to norm {schema.feature_clip_norm:g}"
+        + (f", {replaced} bad ones replaced by zero" if replaced else "")
+    )
