@@ -22,6 +22,7 @@ ORDER = [
     "designs",
     "mixing",
     "noise",
+    "preprocess",
     "mechanism",
     "plan",
     "planning_rule",

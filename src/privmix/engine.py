@@ -35,6 +35,7 @@ from privmix.mechanism import MixtureConfig
 from privmix.mixing import add_features, add_labels, add_weighted_features
 from privmix.noise import rounded_gaussian
 from privmix.plan import ReleasePlan, default_threads
+from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.records import BadRecordPolicy, BoundedRecords, FixedPoint, bound_records
 from privmix.rng import KeyStream, MasterKey, fresh_secret, guessable_secret
 from privmix.store import (
@@ -43,6 +44,7 @@ from privmix.store import (
     Release,
     Rows,
     dataset_card,
+    empty_preprocessor,
     file_digests,
     part_layout,
     part_path,
@@ -293,8 +295,9 @@ def release_records(
         if run.has_journal:
             journal = run.read(context)
             certificate = certificate.model_copy(update={"private": journal.private})
+            mixed = _preprocess(run.release_folder, plan, records, journal.key)
             mixers = [
-                Mixer(config, records, journal.key, table)
+                Mixer(config, mixed, journal.key, table)
                 for table, config in enumerate(plan.mechanism.components)
             ]
             _write_parts(run.release_folder, plan, mixers, threads, progress)
@@ -321,6 +324,27 @@ def _check_count(plan: ReleasePlan, records: BoundedRecords) -> None:
 def _new_journal(context: bytes, test_seed: int | None) -> Journal:
     secret = fresh_secret() if test_seed is None else guessable_secret(test_seed)
     return Journal(secret=secret.hex(), context=context.hex(), private=test_seed is None)
+
+
+def _preprocess(
+    folder: Path, plan: ReleasePlan, records: BoundedRecords, key: MasterKey
+) -> BoundedRecords:
+    """Run the plan's steps and return the records to mix.
+
+    What a step publishes is kept as soon as it is made, and a resumed run reads it: another
+    machine may round eigenvectors apart, and records transformed apart must never meet the same
+    noise twice.
+    """
+    preprocessor = empty_preprocessor(plan)
+    if preprocessor is None:
+        return records
+    path = folder / PREPROCESSING_NAME
+    preprocessor = preprocessor.with_results(path.read_bytes() if path.exists() else None)
+    while not preprocessor.is_complete:
+        preprocessor = preprocessor.run_next(records, key)
+        if preprocessor.is_charged:
+            write_durably(path, preprocessor.to_bytes())
+    return preprocessor.transform_records(records)
 
 
 def _write_parts(

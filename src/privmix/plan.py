@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Sequence
 from typing import Any, Literal, Self, TypedDict, Unpack, cast
 
 from pydantic import ConfigDict, Field, model_validator
@@ -19,6 +20,7 @@ from privmix.accounting import (
     account,
     calibrate,
     calibrate_noise_multiplier,
+    gdp_mu_from,
     group_epsilon,
 )
 from privmix.mechanism import (
@@ -30,6 +32,7 @@ from privmix.mechanism import (
     hybrid_config,
     mixture_config,
 )
+from privmix.preprocess import RecordFacts, Step, charged, plan_steps, step_facts
 from privmix.schema import Schema
 
 _MANY_CLASSES = 50
@@ -87,6 +90,8 @@ class ReleasePlan(FrozenModel):
         disk_bytes: Expected size of the release folder.
         data_schema: The schema (``schema`` in JSON); None for a plan made from sizes alone,
             which cannot be released.
+        preprocessing: What is done to records before they are mixed, in order. The mechanism's
+            ``num_features`` is the width that the steps leave.
 
     """
 
@@ -100,6 +105,7 @@ class ReleasePlan(FrozenModel):
     peak_memory_bytes: int
     disk_bytes: int
     data_schema: Schema | None = Field(default=None, alias="schema")
+    preprocessing: tuple[Step, ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -107,26 +113,35 @@ class ReleasePlan(FrozenModel):
         for part in self.mechanism.components:
             part.check_noise_range()
         if (schema := self.data_schema) is not None:
+            facts = record_facts(schema, self.mechanism.neighboring_relation)
+            seen = step_facts(self.preprocessing, facts)
             for name in _SIZES:
-                planned, stated = getattr(self.mechanism, name), getattr(schema, name)
+                planned, stated = getattr(self.mechanism, name), getattr(seen[-1], name)
                 if planned != stated:
                     _validate.fail(f"schema.{name}", f"{planned}, as planned", stated)
+            for step, reached in zip(self.preprocessing, seen, strict=False):
+                step.check_noise_range(reached)
         return self
 
     @classmethod
     def for_config(
-        cls, config: ReleaseConfig, delta: float, schema: Schema | None = None
+        cls,
+        config: ReleaseConfig,
+        delta: float,
+        schema: Schema | None = None,
+        preprocessing: tuple[Step, ...] = (),
     ) -> ReleasePlan:
-        """Account for a mechanism and estimate its cost."""
-        accounting = account(config.event, delta)
+        """Account for planned steps and a mechanism, and estimate their cost."""
+        accounting = account(whole_event(preprocessing, config), delta)
         return cls(
             mechanism=config,
             epsilon=accounting.epsilon,
             delta=delta,
             accountants=accounting.accountants,
-            peak_memory_bytes=_peak_memory_bytes(config),
-            disk_bytes=_disk_bytes(config),
+            peak_memory_bytes=_peak_memory_bytes(config, schema, preprocessing),
+            disk_bytes=_disk_bytes(config, schema, preprocessing),
             data_schema=schema,
+            preprocessing=preprocessing,
         )
 
     @property
@@ -141,8 +156,8 @@ class ReleasePlan(FrozenModel):
 
     @property
     def event(self) -> Event:
-        """The mechanism as the accountants see it."""
-        return self.mechanism.event
+        """Charged steps and the mechanism, composed, as the accountants see them."""
+        return whole_event(self.preprocessing, self.mechanism)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data, the mechanism's fields beside the others."""
@@ -191,12 +206,29 @@ class ReleasePlan(FrozenModel):
 _SUMMARY = (*_SIZES, "num_mixtures", "neighboring_relation")
 
 
+def record_facts(schema: Schema, relation: Relation) -> RecordFacts:
+    """Return the public facts of raw records."""
+    return RecordFacts(
+        **{name: getattr(schema, name) for name in _SIZES},
+        clip_norm=schema.feature_clip_norm,
+        neighboring_relation=relation,
+    )
+
+
+def whole_event(preprocessing: tuple[Step, ...], mechanism: ReleaseConfig) -> Event:
+    """Compose what the steps cost with the mechanism."""
+    relation = mechanism.neighboring_relation
+    steps = tuple(step.event(relation) for step in charged(preprocessing))
+    return ComposedEvent(events=(*steps, mechanism.event)) if steps else mechanism.event
+
+
 def plan_release(
     schema: Schema,
     *,
     target_epsilon: float,
     target_delta: float,
     design: Design | None = None,
+    preprocessing: Sequence[Step] = (),
     **options: Unpack[DesignOptions],
 ) -> ReleasePlan:
     """Plan a release that costs at most (``target_epsilon``, ``target_delta``). Sees no data.
@@ -207,6 +239,9 @@ def plan_release(
         target_delta: Its delta, in (0, 1).
         design: One of ``mechanism.DESIGNS``; by default ``stratified`` for 50 classes and more,
             else ``poisson``.
+        preprocessing: Steps of ``privmix.preprocess``, in order. Charged ones spend their
+            ``budget_share`` of the squared GDP parameter of the target; the mechanism gets what
+            they leave.
         **options: What the design lets you set, by keyword:
 
             - ``num_mixtures``: number of rows; ``schema.num_records`` by default (all but
@@ -232,11 +267,27 @@ def plan_release(
         InvalidInputError: An argument out of range, or one that the design does not have.
 
     """
-    sizes = {name: getattr(schema, name) for name in _SIZES}
+    steps = fix_steps(preprocessing, target_epsilon=target_epsilon, target_delta=target_delta)
+    left = step_facts(steps, record_facts(schema, "add_or_remove_one"))[-1]
+    sizes = {name: getattr(left, name) for name in _SIZES}
     config = calibrate_config(
-        sizes, design, options, target_epsilon=target_epsilon, target_delta=target_delta
+        sizes,
+        design,
+        options,
+        target_epsilon=target_epsilon,
+        target_delta=target_delta,
+        preprocessing=steps,
     )
-    return ReleasePlan.for_config(config, target_delta, schema)
+    return ReleasePlan.for_config(config, target_delta, schema, steps)
+
+
+def fix_steps(
+    preprocessing: Sequence[Step], *, target_epsilon: float, target_delta: float
+) -> tuple[Step, ...]:
+    """Fix the noise of the steps of a release that costs at most the target."""
+    _validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4)
+    gdp_mu = gdp_mu_from(target_epsilon, _validate.delta("target_delta", target_delta))
+    return plan_steps(tuple(preprocessing), gdp_mu)
 
 
 def calibrate_config(
@@ -246,16 +297,19 @@ def calibrate_config(
     *,
     target_epsilon: float,
     target_delta: float,
+    preprocessing: tuple[Step, ...] = (),
 ) -> ReleaseConfig:
-    """Find the least noise that keeps a design at or below the target."""
+    """Find the least noise that keeps planned steps and a design at or below the target."""
     _validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4)
     _validate.delta("target_delta", target_delta)
-    joint = calibrate_noise_multiplier(
-        lambda noise: configure(sizes, design, options, noise).event, target_epsilon, target_delta
-    )
+
+    def event(noise: float) -> Event:
+        return whole_event(preprocessing, configure(sizes, design, options, noise))
+
+    joint = calibrate_noise_multiplier(event, target_epsilon, target_delta)
     config = configure(sizes, design, options, joint)
     # The full accounting may take other grids than the search did; it is the one that counts.
-    while account(config.event, target_delta).epsilon > target_epsilon:
+    while account(event(joint), target_delta).epsilon > target_epsilon:
         joint *= 1 + 1e-6
         config = configure(sizes, design, options, joint)
     return config
@@ -270,6 +324,7 @@ def solve_config(
     noise_multiplier: float,
     target_epsilon: float,
     target_delta: float,
+    preprocessing: tuple[Step, ...] = (),
 ) -> ReleaseConfig:
     """Find the largest mix size, or number of mixtures, that a given noise affords.
 
@@ -281,6 +336,7 @@ def solve_config(
         noise_multiplier: Joint noise multiplier.
         target_epsilon: Largest epsilon allowed.
         target_delta: Its delta.
+        preprocessing: Planned steps that the release runs before.
 
     Raises:
         InvalidInputError: The design has no such option, or no value meets the target; the error
@@ -300,7 +356,7 @@ def solve_config(
         return configure(sizes, chosen, known, noise_multiplier)
 
     value = calibrate(
-        lambda value: with_value(value).event,
+        lambda value: whole_event(preprocessing, with_value(value)),
         unknown,
         target_epsilon=target_epsilon,
         target_delta=target_delta,
@@ -418,17 +474,43 @@ def default_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _disk_bytes(config: ReleaseConfig) -> int:
+def _disk_bytes(
+    config: ReleaseConfig, schema: Schema | None, preprocessing: tuple[Step, ...]
+) -> int:
     def table(part: MixtureConfig) -> int:
         return part.num_mixtures * (4 * part.row_width + (8 if part.labels == "public" else 0))
 
-    return sum(map(table, config.components)) + (64 << 10)
+    results = sum(_result_sizes(config, schema, preprocessing))
+    return sum(map(table, config.components)) + 8 * results + (64 << 10)
 
 
-def _peak_memory_bytes(config: ReleaseConfig) -> int:
-    """Interpreter and libraries, the input as doubles with its quantised copy, blocks in flight."""
-    records = config.num_records * (config.num_features * (8 + 2) + 12)
-    working = 0
+def _result_sizes(
+    config: ReleaseConfig, schema: Schema | None, preprocessing: tuple[Step, ...]
+) -> list[int]:
+    """Numbers that each step publishes; without a schema the records' width is not known."""
+    if schema is None:
+        return []
+    seen = step_facts(preprocessing, record_facts(schema, config.neighboring_relation))
+    return [
+        sum(math.prod(part.shape) for part in step.statistics(facts)) + facts.num_features
+        for step, facts in zip(preprocessing, seen, strict=False)
+        if step.is_charged
+    ]
+
+
+def _peak_memory_bytes(
+    config: ReleaseConfig, schema: Schema | None, preprocessing: tuple[Step, ...]
+) -> int:
+    """Interpreter and libraries, the input as doubles with its quantised copy, blocks in flight.
+
+    With preprocessing there is a second quantised copy, and the largest of the steps' sums in
+    four copies.
+    """
+    width = config.num_features if schema is None else schema.num_features
+    records = config.num_records * (width * (8 + 2) + 12)
+    if preprocessing:
+        records += 2 * config.num_records * config.num_features
+    working = 32 * max(_result_sizes(config, schema, preprocessing), default=0)
     for part in config.components:
         block_rows = max(block.num_rows for block in part.blocks)
         # Per number of a block: sum and noise (int64 each), published value, Arrow copy, buffer.

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from privmix import _validate
+from privmix.preprocess import Preprocessor
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -103,10 +104,12 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         intercept_: (K,) intercepts.
         logit_scale_: Factor from decision values to logits, at least 0.
         classes_: (K,) classes, in the release's order.
-        n_features_in_: d.
+        n_features_in_: Width of a record to classify: d, or what preprocessing takes.
         feature_clip_norm_: The release's clip norm.
         certificate_digest_: Digest of the release's certificate, or None.
         extractor_: Identity of the release's feature extractor, or None.
+        preprocessor_: What the release's records went through, or None; records to classify go
+            through the same.
 
     """
 
@@ -118,13 +121,17 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     feature_clip_norm_: float
     certificate_digest_: str | None
     extractor_: str | None
+    preprocessor_: Preprocessor | None
 
     def _keep(
         self, release: ReleaseLike, coef: Matrix, intercept: Vector, logit_scale: float = 1.0
     ) -> None:
         self.coef_, self.intercept_, self.logit_scale_ = coef, intercept, logit_scale
         self.classes_ = np.array(release.classes)
+        self.preprocessor_ = getattr(release, "preprocessor", None)
         self.n_features_in_ = release.num_features
+        if self.preprocessor_ is not None:
+            self.n_features_in_ = self.preprocessor_.num_inputs
         self.feature_clip_norm_ = release.feature_clip_norm
         self.certificate_digest_ = getattr(release, "certificate_digest", None)
         extractor = getattr(getattr(release, "certificate", None), "extractor", None)
@@ -163,6 +170,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _scores(self, features: ArrayLike) -> Matrix:
         check_is_fitted(self, "coef_")
         matrix = check_features(features, self.n_features_in_)
+        if self.preprocessor_ is not None:
+            matrix = self.preprocessor_.transform(matrix)
         scores = clip_rows(matrix, self.feature_clip_norm_) @ self.coef_.T
         return np.asarray(scores + self.intercept_)
 

@@ -16,6 +16,7 @@ from privmix._validate import FrozenModel
 from privmix.learners.base import LinearClassifier
 from privmix.learners.noise_aware import NoiseAwareClassifier
 from privmix.learners.softmax import KLSoftmaxClassifier
+from privmix.preprocess import Preprocessor, RecordFacts, Step
 
 LEARNERS: dict[str, type[LinearClassifier]] = {
     "noise-aware": NoiseAwareClassifier,
@@ -23,6 +24,7 @@ LEARNERS: dict[str, type[LinearClassifier]] = {
 }
 
 _HEADER = "privmix_model"
+_PREPROCESSING = "preprocessing."
 _ALLOWED = "a model file written by privmix"
 
 
@@ -37,6 +39,8 @@ class ModelHeader(FrozenModel):
     logit_scale: float
     certificate_digest: str | None
     extractor: str | None
+    preprocessing: tuple[Step, ...] = ()
+    facts: RecordFacts | None = None
 
 
 def save_model(model: LinearClassifier, path: str | Path) -> None:
@@ -56,16 +60,20 @@ def save_model(model: LinearClassifier, path: str | Path) -> None:
     header = ModelHeader(
         learner=names[type(model)],
         classes=tuple(model.classes_.tolist()),
-        num_features=model.n_features_in_,
+        num_features=model.coef_.shape[1],
         feature_clip_norm=model.feature_clip_norm_,
         logit_scale=model.logit_scale_,
         certificate_digest=model.certificate_digest_,
         extractor=model.extractor_,
+        preprocessing=() if (done := model.preprocessor_) is None else done.steps,
+        facts=None if done is None else done.facts,
     )
-    tensors = {
+    tensors: dict[str, np.ndarray] = {
         "coef": np.ascontiguousarray(model.coef_, dtype=np.float64),
         "intercept": np.ascontiguousarray(model.intercept_, dtype=np.float64),
     }
+    if done is not None:
+        tensors |= {_PREPROCESSING + name: tensor for name, tensor in done.tensors().items()}
     _write_atomically(Path(path), save(tensors, {_HEADER: header.model_dump_json()}))
 
 
@@ -85,21 +93,43 @@ def load_model(path: str | Path) -> LinearClassifier:
     try:
         with safe_open(place, framework="numpy") as file:
             metadata = file.metadata() or {}
-            if _HEADER not in metadata or set(file.keys()) != {"coef", "intercept"}:
+            names = {name for name in file.keys() if not name.startswith(_PREPROCESSING)}  # noqa: SIM118
+            if _HEADER not in metadata or names != {"coef", "intercept"}:
                 _validate.fail(place, _ALLOWED, "another safetensors file")
             coef, intercept = file.get_tensor("coef"), file.get_tensor("intercept")
+            results = {
+                name.removeprefix(_PREPROCESSING): file.get_tensor(name)
+                for name in set(file.keys()) - names
+            }
     except (SafetensorError, OSError) as error:
         _validate.fail(place, _ALLOWED, str(error).splitlines()[0])
     header = ModelHeader.from_json(metadata[_HEADER], place)
     _validate.one_of(f"{place}.learner", header.learner, LEARNERS)
     _check_tensors(place, header, coef, intercept)
+    preprocessor = _preprocessor(place, header, results)
     model = LEARNERS[header.learner]()
     model.coef_, model.intercept_, model.logit_scale_ = coef, intercept, header.logit_scale
     model.classes_ = np.array(header.classes)
-    model.n_features_in_ = header.num_features
+    model.preprocessor_ = preprocessor
+    model.n_features_in_ = header.num_features if preprocessor is None else preprocessor.num_inputs
     model.feature_clip_norm_ = header.feature_clip_norm
     model.certificate_digest_, model.extractor_ = header.certificate_digest, header.extractor
     return model
+
+
+def _preprocessor(
+    place: str, header: ModelHeader, results: dict[str, np.ndarray]
+) -> Preprocessor | None:
+    if header.facts is None:
+        if header.preprocessing or results:
+            _validate.fail(f"{place}.facts", "a value beside preprocessing", "none")
+        return None
+    made = Preprocessor(header.preprocessing, header.facts).with_tensors(results, place)
+    if not made.is_complete or made.num_outputs != header.num_features:
+        _validate.fail(
+            f"{place}.preprocessing", f"steps to {header.num_features} features", "others"
+        )
+    return made
 
 
 def _check_tensors(
