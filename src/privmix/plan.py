@@ -32,10 +32,10 @@ from privmix.mechanism import (
     hybrid_config,
     mixture_config,
 )
+from privmix.planning_rule import recommend_design
 from privmix.preprocess import RecordFacts, Step, charged, plan_steps, step_facts
 from privmix.schema import Schema
 
-_MANY_CLASSES = 50
 _MOST_MIXTURES = 10**8
 _SIZES = ("num_records", "num_classes", "num_features")
 
@@ -227,8 +227,8 @@ def plan_release(
     *,
     target_epsilon: float,
     target_delta: float,
-    design: Design | None = None,
-    preprocessing: Sequence[Step] = (),
+    design: Design | Literal["auto"] = "auto",
+    preprocessing: Sequence[Step] | None = None,
     **options: Unpack[DesignOptions],
 ) -> ReleasePlan:
     """Plan a release that costs at most (``target_epsilon``, ``target_delta``). Sees no data.
@@ -237,11 +237,13 @@ def plan_release(
         schema: The public facts.
         target_epsilon: Largest epsilon allowed, above 0.
         target_delta: Its delta, in (0, 1).
-        design: One of ``mechanism.DESIGNS``; by default ``stratified`` for 50 classes and more,
-            else ``poisson``.
+        design: One of ``mechanism.DESIGNS``, or ``auto``: what
+            ``privmix.planning_rule.recommend_design`` puts first among the designs that have the
+            options given, with its sizes where none are given.
         preprocessing: Steps of ``privmix.preprocess``, in order. Charged ones spend their
             ``budget_share`` of the squared GDP parameter of the target; the mechanism gets what
-            they leave.
+            they leave. By default none for a given design; with ``auto``, centring where that is
+            predicted to help.
         **options: What the design lets you set, by keyword:
 
             - ``num_mixtures``: number of rows; ``schema.num_records`` by default (all but
@@ -267,11 +269,13 @@ def plan_release(
         InvalidInputError: An argument out of range, or one that the design does not have.
 
     """
-    steps = fix_steps(preprocessing, target_epsilon=target_epsilon, target_delta=target_delta)
-    left = step_facts(steps, record_facts(schema, "add_or_remove_one"))[-1]
-    sizes = {name: getattr(left, name) for name in _SIZES}
+    sizes = {name: getattr(schema, name) for name in _SIZES}
+    target = {"target_epsilon": target_epsilon, "target_delta": target_delta}
+    steps = None if preprocessing is None else tuple(preprocessing)
+    design, options, steps = choose_design(sizes, design, options, steps, **target)
+    steps = fix_steps(steps, **target)
     config = calibrate_config(
-        sizes,
+        sizes | {"num_features": width_after(steps, sizes["num_features"])},
         design,
         options,
         target_epsilon=target_epsilon,
@@ -279,6 +283,60 @@ def plan_release(
         preprocessing=steps,
     )
     return ReleasePlan.for_config(config, target_delta, schema, steps)
+
+
+def choose_design(
+    sizes: dict[str, int],
+    design: Design | Literal["auto"],
+    options: DesignOptions,
+    preprocessing: tuple[Step, ...] | None,
+    *,
+    target_epsilon: float,
+    target_delta: float,
+) -> tuple[Design, DesignOptions, tuple[Step, ...]]:
+    """Replace ``auto`` by a design with options, and None by steps; what is given stays.
+
+    Args:
+        sizes: num_records, num_classes and num_features of raw records.
+        design: A design or ``auto``.
+        options: Those given; ``auto`` considers only designs that have them.
+        preprocessing: Steps, or None to have ``auto`` decide on centring.
+        target_epsilon: Largest epsilon allowed.
+        target_delta: Its delta.
+
+    """
+    if design != "auto":
+        return design, options, preprocessing or ()
+    given = {name: value for name, value in options.items() if value is not None}
+    spent = sum(step.budget_share for step in charged(preprocessing or ()))
+    _validate.real("preprocessing: sum of budget_share", spent, below=1.0)
+    width = width_after(preprocessing or (), sizes["num_features"])
+    found = recommend_design(
+        **sizes | {"num_features": width},
+        epsilon=_validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4),
+        delta=_validate.delta("target_delta", target_delta),
+        budget_share=1 - spent,
+        num_mixtures=options.get("num_mixtures"),
+    )
+    fitting = [
+        alternative
+        for alternative in found
+        if given.keys() <= set(OPTIONS[alternative.design])
+        and (preprocessing is None or alternative.center_share is None)
+    ]
+    if not fitting:
+        names = ", ".join(sorted(given))
+        _validate.fail("design", f"one that has the options {names}", "auto, which considers none")
+    best = fitting[0]
+    chosen = cast(DesignOptions, best.options | given)
+    return best.design, chosen, best.preprocessing or preprocessing or ()
+
+
+def width_after(steps: tuple[Step, ...], num_features: int) -> int:
+    """Return the width of records after the steps."""
+    for step in steps:
+        num_features = step.num_outputs(num_features)
+    return num_features
 
 
 def fix_steps(
@@ -292,7 +350,7 @@ def fix_steps(
 
 def calibrate_config(
     sizes: dict[str, int],
-    design: Design | None,
+    design: Design,
     options: DesignOptions,
     *,
     target_epsilon: float,
@@ -317,7 +375,7 @@ def calibrate_config(
 
 def solve_config(
     sizes: dict[str, int],
-    design: Design | None,
+    design: Design,
     options: DesignOptions,
     unknown: Literal["mix_size", "num_mixtures"],
     *,
@@ -343,17 +401,17 @@ def solve_config(
             names the reachable range.
 
     """
-    chosen = design or configure(sizes, design, {}, noise_multiplier).design
-    if unknown not in OPTIONS[chosen]:
-        _validate.fail("unknown", f"an option of {chosen}: {', '.join(OPTIONS[chosen])}", unknown)
-    whole = unknown == "num_mixtures" or chosen == "uniform"
+    _validate.one_of("design", design, DESIGNS)
+    if unknown not in OPTIONS[design]:
+        _validate.fail("unknown", f"an option of {design}: {', '.join(OPTIONS[design])}", unknown)
+    whole = unknown == "num_mixtures" or design == "uniform"
     upper = float(sizes["num_records"]) if unknown == "mix_size" else float(_MOST_MIXTURES)
     if unknown == "mix_size" and options.get("class_prob") is not None:
         upper *= float(options["class_prob"] or 1.0)  # more would include records with certainty
 
     def with_value(value: float) -> ReleaseConfig:
         known = cast(DesignOptions, {**options, unknown: round(value) if whole else value})
-        return configure(sizes, chosen, known, noise_multiplier)
+        return configure(sizes, design, known, noise_multiplier)
 
     value = calibrate(
         lambda value: whole_event(preprocessing, with_value(value)),
@@ -370,7 +428,7 @@ def solve_config(
 
 def configure(
     sizes: dict[str, int],
-    design: Design | None,
+    design: Design,
     options: DesignOptions,
     noise_multiplier: float,
 ) -> ReleaseConfig:
@@ -383,8 +441,6 @@ def configure(
     _validate.integer("num_classes", sizes["num_classes"], at_least=2)
     _validate.integer("num_features", sizes["num_features"])
     _validate.real("noise_multiplier", noise_multiplier, above=0.0, at_most=1e12)
-    if design is None:
-        design = "stratified" if sizes["num_classes"] >= _MANY_CLASSES else "poisson"
     _validate.one_of("design", design, DESIGNS)
     chosen = _chosen_options(design, options)
     if design == "hybrid":

@@ -127,8 +127,8 @@ def check_files(release: Release) -> list[str]:
     ]
     beside = {CARD_NAME} | ({PREPROCESSING_NAME} if charged(certificate.preprocessing) else set())
     if {name for name in stated if not is_part_name(name)} != beside:
-        due = " and ".join(sorted(beside))
-        reasons.append(f"certificate: files are not {due} and parts under data/")
+        due = ", a ".join(sorted(beside))
+        reasons.append(f"certificate: files are not a {due} and parts under data/")
     return reasons
 
 

@@ -31,7 +31,7 @@ ERR = Console(stderr=True, soft_wrap=True, highlight=False)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Design = Annotated[
-    str | None, typer.Option(help=f"One of {', '.join(DESIGNS)}, or auto (see plan --explain).")
+    str | None, typer.Option(help=f"One of {', '.join(DESIGNS)} [auto: see plan --explain].")
 ]
 MixSize = Annotated[float | None, typer.Option(help="Planned records in a row [64].")]
 NumMixtures = Annotated[int | None, typer.Option(help="Rows [the number of records].")]
@@ -60,6 +60,31 @@ WeightClip = Annotated[float | None, typer.Option(help="Upper bound on a random 
 Relation = Annotated[str | None, typer.Option(help="transposed: add_or_remove_one or replace_one.")]
 LabelBalance = Annotated[
     float | None, typer.Option(help="Label over feature noise multiplier [sqrt 2].")
+]
+CenterOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Centre records by a private mean with this share of the budget, then scale them "
+        "to the clip norm [auto decides; 0: do not]."
+    ),
+]
+CountsOption = Annotated[
+    bool, typer.Option("--class-counts", help="Publish noisy class counts (2 % of the budget).")
+]
+SelectOption = Annotated[
+    int | None,
+    typer.Option("--select-features", help="Keep this many features, chosen privately (10 %)."),
+]
+SubspaceOption = Annotated[
+    int | None,
+    typer.Option("--subspace", help="Project onto this many principal directions (10 %)."),
+]
+ProjectionOption = Annotated[
+    int | None,
+    typer.Option("--random-projection", help="Project at random, by public signs, at no cost."),
+]
+UnitNormOption = Annotated[
+    bool, typer.Option("--unit-norm", help="Scale records to the clip norm, at no cost.")
 ]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="Schema file (JSON).")]
 Label = Annotated[str | None, typer.Option("--label", help="Label column of a table.")]

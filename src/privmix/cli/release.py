@@ -12,8 +12,10 @@ from privmix.cli._common import (
     ERR,
     OUT,
     Alpha,
+    CenterOption,
     ClassesPerRow,
     ClassProb,
+    CountsOption,
     Design,
     Eligibility,
     FeatureBudget,
@@ -24,11 +26,15 @@ from privmix.cli._common import (
     LabelKey,
     MixSize,
     NumMixtures,
+    ProjectionOption,
     Relation,
     RowsPerClass,
     RowsPerRecord,
     SamplingProb,
     SchemaFile,
+    SelectOption,
+    SubspaceOption,
+    UnitNormOption,
     WeightClip,
     Weights,
     app,
@@ -38,7 +44,7 @@ from privmix.cli._common import (
     read_schema,
     read_text,
 )
-from privmix.cli.plan import design_options, make_plan
+from privmix.cli.plan import design_options, make_plan, preprocessing_steps
 from privmix.plan import ReleasePlan, default_threads
 from privmix.schema import Schema
 
@@ -69,6 +75,12 @@ def release_command(
     weight_clip: WeightClip = None,
     neighboring_relation: Relation = None,
     label_balance: LabelBalance = None,
+    center: CenterOption = None,
+    class_counts: CountsOption = False,
+    select_features: SelectOption = None,
+    subspace: SubspaceOption = None,
+    random_projection: ProjectionOption = None,
+    unit_norm: UnitNormOption = False,
     on_bad_record: Annotated[
         str, typer.Option(help="error: refuse NaN, infinity and unknown labels; zero: blank them.")
     ] = "error",
@@ -119,10 +131,18 @@ def release_command(
         "neighboring_relation": neighboring_relation,
         "label_balance": label_balance,
     }
+    flags: dict[str, Any] = {
+        "center": center,
+        "class_counts": class_counts,
+        "select_features": select_features,
+        "subspace": subspace,
+        "random_projection": random_projection,
+        "unit_norm": unit_norm,
+    }
     if plan is not None:
         others = {"epsilon": epsilon, "delta": delta, "schema": schema, "design": design, **given}
-        for name, value in others.items():
-            if value is not None:
+        for name, value in (others | flags).items():
+            if value is not None and value is not False:
                 option = "--" + name.replace("_", "-")
                 _validate.fail(option, "nothing beside --plan, which states it", value)
         made = ReleasePlan.from_json(read_text(plan), place=str(plan))
@@ -135,7 +155,15 @@ def release_command(
         facts = read_schema(schema)
         sizes = {n: getattr(facts, n) for n in ("num_records", "num_classes", "num_features")}
         options = design_options(facts.num_classes, **given)
-        made = make_plan(facts, sizes, design, options, epsilon=epsilon, delta=delta)
+        made = make_plan(
+            facts,
+            sizes,
+            design,
+            options,
+            epsilon=epsilon,
+            delta=delta,
+            preprocessing=preprocessing_steps(**flags),
+        )
     if made.data_schema is None:
         _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
     data = read_labelled(
