@@ -217,13 +217,14 @@ def _explain(sizes: dict[str, Any], epsilon: float | None, delta: float, as_json
         center = "-" if a.center_share is None else f"{a.center_share:.2g}"
         rows = "100 a class" if a.num_mixtures is None else str(a.num_mixtures)
         size = "-" if a.mix_size is None else f"{a.mix_size:.4g}"
-        split = "-" if a.feature_budget is None else f"feature budget {a.feature_budget:g}"
+        split = "-" if a.feature_budget is None else f"features {a.feature_budget:g}"
         if a.label_balance is not None:
-            split = f"label balance {a.label_balance:g}"
+            split = f"balance {a.label_balance:g}"
         table.add_row(a.design, center, rows, size, split, f"{a.predicted_error:.1%}")
     OUT.print(table)
     OUT.print(
         "centre: share of the budget for a private mean, subtracted before records are scaled.\n"
+        "split: share of the rest for rows of features (hybrid); label over feature noise.\n"
         "The error is that of a reference population: it ranks designs, no more."
     )
 
