@@ -14,7 +14,13 @@ from importlib.metadata import version
 from privmix._validate import InvalidInputError
 from privmix.certificate import Certificate
 from privmix.engine import release
-from privmix.learners import KLSoftmaxClassifier, NoiseAwareClassifier, load_model, save_model
+from privmix.learners import (
+    FisherClassifier,
+    KLSoftmaxClassifier,
+    NoiseAwareClassifier,
+    load_model,
+    save_model,
+)
 from privmix.mechanism import HybridConfig, MixtureConfig
 from privmix.plan import ReleasePlan, plan_release
 from privmix.records import BoundedRecords, bound_records
@@ -27,6 +33,7 @@ __version__ = version("privmix")
 __all__ = [
     "BoundedRecords",
     "Certificate",
+    "FisherClassifier",
     "HybridConfig",
     "InvalidInputError",
     "KLSoftmaxClassifier",

@@ -26,7 +26,10 @@ def train_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.")],
     out: Annotated[Path, typer.Option(help="Model file to write (.safetensors).")],
     learner: Annotated[
-        str, typer.Option(help="noise-aware, or kl-softmax (the papers' learner).")
+        str,
+        typer.Option(
+            help="noise-aware; kl-softmax (the papers'); fisher (after a feature selection)."
+        ),
     ] = "noise-aware",
     as_json: Json = False,
 ) -> None:

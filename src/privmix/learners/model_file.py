@@ -14,6 +14,7 @@ from safetensors.numpy import save
 from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.learners.base import LinearClassifier
+from privmix.learners.fisher import FisherClassifier
 from privmix.learners.noise_aware import NoiseAwareClassifier
 from privmix.learners.softmax import KLSoftmaxClassifier
 from privmix.preprocess import Preprocessor, RecordFacts, Step
@@ -21,6 +22,7 @@ from privmix.preprocess import Preprocessor, RecordFacts, Step
 LEARNERS: dict[str, type[LinearClassifier]] = {
     "noise-aware": NoiseAwareClassifier,
     "kl-softmax": KLSoftmaxClassifier,
+    "fisher": FisherClassifier,
 }
 
 _HEADER = "privmix_model"
