@@ -356,7 +356,7 @@ def check_component(part, event, records) -> None:
 
     def transposed(stream, rows, num_mixtures, num_records):
         seen["transposed"].append((rows, num_mixtures))
-        return nobody(num_mixtures)
+        return engine.Choices(np.empty(0, np.int32), np.empty(0, np.int32))
 
     def noise(stream, extra, stddev, size):
         seen["noise"].append((stddev, size))
@@ -366,7 +366,7 @@ def check_component(part, event, records) -> None:
         patch.setattr(engine, "bernoulli_inclusions", bernoulli)
         patch.setattr(engine, "uniform_inclusions", uniform)
         patch.setattr(engine, "dirichlet_weights", weights)
-        patch.setattr(engine, "transposed_inclusions", transposed)
+        patch.setattr(engine, "transposed_choices", transposed)
         patch.setattr(engine, "rounded_gaussian", noise)
         mixer = engine.Mixer(part, records, MasterKey.for_test(0, b""))
         for block in part.blocks:

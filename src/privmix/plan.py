@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Sequence
 from typing import Any, Literal, Self, TypedDict, Unpack, cast
 
@@ -32,8 +31,10 @@ from privmix.mechanism import (
     hybrid_config,
     mixture_config,
 )
+from privmix.memory import MemoryLayout, memory_layout
 from privmix.planning_rule import recommend_design
 from privmix.preprocess import RecordFacts, Step, charged, plan_steps, step_facts
+from privmix.resources import default_threads
 from privmix.schema import Schema
 
 _MOST_MIXTURES = 10**8
@@ -86,7 +87,7 @@ class ReleasePlan(FrozenModel):
         epsilon: Certified privacy loss at ``delta``.
         delta: The delta asked for.
         accountants: What each accountant says.
-        peak_memory_bytes: Expected peak memory of the release, input arrays included.
+        peak_memory_bytes: Expected peak memory of the release of a file, on this machine.
         disk_bytes: Expected size of the release folder.
         data_schema: The schema (``schema`` in JSON); None for a plan made from sizes alone,
             which cannot be released.
@@ -130,18 +131,46 @@ class ReleasePlan(FrozenModel):
         delta: float,
         schema: Schema | None = None,
         preprocessing: tuple[Step, ...] = (),
+        *,
+        max_memory: int | None = None,
     ) -> ReleasePlan:
-        """Account for planned steps and a mechanism, and estimate their cost."""
+        """Account for planned steps and a mechanism, and estimate their cost.
+
+        The peak of memory is that on this machine, for ``max_memory`` bytes if they are given.
+        """
         accounting = account(whole_event(preprocessing, config), delta)
         return cls(
             mechanism=config,
             epsilon=accounting.epsilon,
             delta=delta,
             accountants=accounting.accountants,
-            peak_memory_bytes=_peak_memory_bytes(config, schema, preprocessing),
+            peak_memory_bytes=_memory(
+                config, schema, preprocessing, config.num_records, max_memory, default_threads()
+            ).peak_bytes,
             disk_bytes=_disk_bytes(config, schema, preprocessing),
             data_schema=schema,
             preprocessing=preprocessing,
+        )
+
+    def memory(
+        self,
+        num_records: int,
+        max_memory: int | None,
+        threads: int,
+        *,
+        resident_bytes: int = 0,
+        place: str = "max_memory",
+    ) -> MemoryLayout:
+        """Lay the release of ``num_records`` out in memory; see ``memory.memory_layout``."""
+        return _memory(
+            self.mechanism,
+            self.data_schema,
+            self.preprocessing,
+            num_records,
+            max_memory,
+            threads,
+            resident_bytes=resident_bytes,
+            place=place,
         )
 
     @property
@@ -525,11 +554,6 @@ def claim(claimed_event: Event, delta: float) -> dict[str, Any]:
     }
 
 
-def default_threads() -> int:
-    """Number of threads a release uses: the processors this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _disk_bytes(
     config: ReleaseConfig, schema: Schema | None, preprocessing: tuple[Step, ...]
 ) -> int:
@@ -554,25 +578,25 @@ def _result_sizes(
     ]
 
 
-def _peak_memory_bytes(
-    config: ReleaseConfig, schema: Schema | None, preprocessing: tuple[Step, ...]
-) -> int:
-    """Interpreter and libraries, the input as doubles with its quantised copy, blocks in flight.
-
-    With preprocessing there is a second quantised copy, and the largest of the steps' sums in
-    four copies.
-    """
-    width = config.num_features if schema is None else schema.num_features
-    records = config.num_records * (width * (8 + 2) + 12)
-    if preprocessing:
-        records += 2 * config.num_records * config.num_features
-    working = 32 * max(_result_sizes(config, schema, preprocessing), default=0)
-    for part in config.components:
-        block_rows = max(block.num_rows for block in part.blocks)
-        # Per number of a block: sum and noise (int64 each), published value, Arrow copy, buffer.
-        per_block = block_rows * part.row_width * (8 + 8 + 4 + 4 + 4) + (2 << 20)
-        inclusions = 16 * block_rows * math.ceil(part.mix_size)
-        if part.rows_per_record is not None:  # drawn for all rows at once
-            inclusions += 12 * part.num_records * part.rows_per_record
-        working = max(working, (default_threads() + 2) * (per_block + inclusions))
-    return (350 << 20) + records + working
+def _memory(
+    config: ReleaseConfig,
+    schema: Schema | None,
+    preprocessing: tuple[Step, ...],
+    num_records: int,
+    max_memory: int | None,
+    threads: int,
+    *,
+    resident_bytes: int = 0,
+    place: str = "max_memory",
+) -> MemoryLayout:
+    """Lay a release out; the largest of the steps' sums is there in four copies."""
+    results = 32 * max(_result_sizes(config, schema, preprocessing), default=0)
+    return memory_layout(
+        config,
+        num_records,
+        max_memory,
+        threads,
+        raw_width=schema.num_features if schema is not None and preprocessing else None,
+        other_bytes=resident_bytes + results,
+        place=place,
+    )

@@ -23,6 +23,7 @@ from privmix.cli._common import (
     FeatureBudget,
     Json,
     LabelBalance,
+    MaxMemory,
     MixSize,
     NumMixtures,
     ProjectionOption,
@@ -61,6 +62,7 @@ from privmix.preprocess import (
     UnitNorm,
     charged,
 )
+from privmix.resources import parse_bytes
 from privmix.schema import Schema
 
 
@@ -105,6 +107,7 @@ def plan_command(
     explain: Annotated[
         bool, typer.Option("--explain", help="Compare designs by a learner's predicted error.")
     ] = False,
+    max_memory: MaxMemory = None,
     out: Annotated[Path | None, typer.Option(help="Write the plan here, for release.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -165,6 +168,7 @@ def plan_command(
         delta=delta,
         noise_multiplier=noise_multiplier,
         solve_for=solve_for,
+        max_memory=None if max_memory is None else parse_bytes("--max-memory", max_memory),
     )
     if out is not None:
         try:
@@ -272,6 +276,7 @@ def make_plan(
     preprocessing: tuple[Step, ...] | None = None,
     noise_multiplier: float | None = None,
     solve_for: str | None = None,
+    max_memory: int | None = None,
 ) -> ReleasePlan:
     """Plan with one unknown: the noise, epsilon, or what ``solve_for`` names."""
     if epsilon is not None:
@@ -315,7 +320,7 @@ def make_plan(
             **target,
             preprocessing=steps,
         )
-    return ReleasePlan.for_config(config, delta, schema, steps)
+    return ReleasePlan.for_config(config, delta, schema, steps, max_memory=max_memory)
 
 
 def _describe_step(step: Step) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import monotonic
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +25,8 @@ from privmix.cli._common import (
     Label,
     LabelBalance,
     LabelKey,
+    Labels,
+    MaxMemory,
     MixSize,
     NumMixtures,
     ProjectionOption,
@@ -45,13 +48,16 @@ from privmix.cli._common import (
     read_text,
 )
 from privmix.cli.plan import design_options, make_plan, preprocessing_steps
-from privmix.plan import ReleasePlan, default_threads
+from privmix.plan import ReleasePlan
+from privmix.resources import default_threads
 from privmix.schema import Schema
 
 
 @app.command("release", no_args_is_help=True)
 def release_command(
-    source: Annotated[Path, typer.Argument(metavar="INPUT", help=".parquet, .csv or .npz")],
+    source: Annotated[
+        Path, typer.Argument(metavar="INPUT", help=".parquet, .csv, .npz, .npy or .zarr")
+    ],
     out: Annotated[Path, typer.Option(help="Release folder; must not exist, or be empty.")],
     schema: SchemaFile = None,
     plan: Annotated[Path | None, typer.Option(help="Plan file made by privmix plan.")] = None,
@@ -60,6 +66,7 @@ def release_command(
     label: Label = None,
     features_key: FeaturesKey = None,
     label_key: LabelKey = None,
+    labels: Labels = None,
     design: Design = None,
     mix_size: MixSize = None,
     num_mixtures: NumMixtures = None,
@@ -95,6 +102,7 @@ def release_command(
     ] = None,
     dataset_id: Annotated[str | None, typer.Option(help="The data set's name there.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads [all processors].")] = None,
+    max_memory: MaxMemory = None,
     test_seed: Annotated[
         int | None, typer.Option(help="Tests only: repeatable, NOT PRIVATE; verify rejects it.")
     ] = None,
@@ -108,10 +116,19 @@ def release_command(
 
         privmix release train.npz --features-key x --label-key y --plan plan.json --out release/
 
+        privmix release features.npy --labels labels.npy --plan plan.json --out release/
+        --max-memory 1GB
+
     """
-    from privmix.engine import check_out, ledger_charge, recheck_plan, release_records
-    from privmix.readers import read_labelled
-    from privmix.records import bound_records
+    from privmix.engine import (
+        check_out,
+        ledger_charge,
+        plan_memory,
+        recheck_plan,
+        release_records,
+    )
+    from privmix.readers import open_labelled
+    from privmix.records import bound_records, feature_source
 
     threads = default_threads() if threads is None else _validate.integer("--threads", threads)
     target = check_out(out)
@@ -166,31 +183,49 @@ def release_command(
         )
     if made.data_schema is None:
         _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
-    data = read_labelled(
+    data = open_labelled(
         source,
         label=label,
         classes=made.data_schema.classes,
         features_key=features_key,
         label_key=label_key,
+        labels=labels,
     )
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
-    records = bound_records(*data, made.data_schema, on_bad_record)  # type: ignore[arg-type]
+    features = feature_source(data.features, made.data_schema.num_features)
+    layout = plan_memory(made, features, max_memory, threads, place="--max-memory")
+    with progress_bar("records") as progress:
+        records = bound_records(
+            features,
+            data.labels,
+            made.data_schema,
+            on_bad_record,  # type: ignore[arg-type]
+            in_memory=layout.in_memory,
+            threads=threads,
+            progress=progress,
+        )
     _tell_holder(records.count, records.num_clipped, records.num_replaced, made.data_schema)
     if dry_run:
         return
     if test_seed is not None:
         ERR.print("warning: --test-seed makes a release that protects nobody")
+    started = monotonic()
     with progress_bar("rows") as progress:
         published = release_records(
             records,
             made,
             out=target,
+            sums_bytes=layout.sums_bytes,
             resume=resume,
             charge=ledger_charge(ledger, dataset_id, made, note=str(out)),
             test_seed=test_seed,
             threads=threads,
             progress=progress,
         )
+    size = sum(path.stat().st_size for path in published.folder.rglob("*") if path.is_file())
+    ERR.print(
+        f"{published.num_mixtures} rows, {size / 1e6:.1f} MB, in {monotonic() - started:.1f} s"
+    )
     certificate = published.certificate
     result = {
         "out": str(out),

@@ -27,14 +27,13 @@ from privmix.preprocess.steps import (
     step_facts,
 )
 from privmix.preprocess.transforms import clipped, projected, random_signs, rescaled
-from privmix.records import BoundedRecords, FixedPoint
+from privmix.records import BoundedRecords, FixedPoint, Records, TransformedRecords
 from privmix.rng import MasterKey
 
 Matrix = NDArray[np.float64]
 Tensors = dict[str, NDArray[Any]]
 
 FILE_NAME = "preprocessing.safetensors"
-_BLOCK_BYTES = 8 << 20
 # A class of fewer records than this share of its planned number is ranked as if it had as many:
 # dividing by a count near zero would rank features by noise.
 _LEAST_SHARE = 0.1
@@ -127,32 +126,42 @@ class Preprocessor:
             return rescaled(rows, self.facts.clip_norm)
         return rows
 
-    def transform_records(self, records: BoundedRecords) -> BoundedRecords:
+    def transform_records(self, records: Records) -> Records:
         """Apply the steps done so far to bounded records, and bound them again. Private.
 
-        Records that were replaced by zero stay zero.
+        Records that were replaced by zero stay zero. Records that are read again whenever needed
+        are transformed as often.
         """
         if not self.results:
             return records
-        grid = FixedPoint(self.facts.clip_norm)
+        grid, scale = FixedPoint(self.facts.clip_norm), records.feature_grid.scale
         width = step_facts(self.steps, self.facts)[len(self.results)].num_features
-        features = np.empty((records.count, width), dtype=np.int16)
-        size = max(1, _BLOCK_BYTES // (8 * max(width, self.num_inputs)))
-        for start in range(0, records.count, size):
-            part = slice(start, start + size)
-            block = self.transform(records.features[part] / records.feature_grid.scale)
-            block[records.labels[part] < 0] = 0.0
-            features[part], _ = grid.quantise(block)
-        return BoundedRecords(
-            features=features,
-            labels=records.labels,
-            feature_grid=grid,
-            label_grid=records.label_grid,
-            num_clipped=records.num_clipped,
-            num_replaced=records.num_replaced,
-        )
 
-    def run_next(self, records: BoundedRecords, key: MasterKey) -> Preprocessor:
+        def transform(
+            features: NDArray[np.int16], labels: NDArray[np.int32], out: NDArray[np.int16]
+        ) -> None:
+            block = self.transform(features / scale)
+            block[labels < 0] = 0.0
+            grid.quantise(block, out)
+
+        facts: dict[str, Any] = {
+            "labels": records.labels,
+            "feature_grid": grid,
+            "label_grid": records.label_grid,
+            "num_clipped": records.num_clipped,
+            "num_replaced": records.num_replaced,
+        }
+        if not records.in_memory:
+            return TransformedRecords(
+                original=records, transform=transform, num_features=width, **facts
+            )
+        kept = np.empty((records.count, width), dtype=np.int16)
+        for start in range(0, records.count, records.run_records):
+            stop = min(start + records.run_records, records.count)
+            transform(records.part(start, stop), records.labels[start:stop], kept[start:stop])
+        return BoundedRecords(features=kept, **facts)
+
+    def run_next(self, records: Records, key: MasterKey) -> Preprocessor:
         """Run the next step on raw records. Private in, public out."""
         number = len(self.results)
         step, facts = self.steps[number], step_facts(self.steps, self.facts)[number]

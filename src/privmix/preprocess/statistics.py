@@ -9,19 +9,18 @@ from numpy.typing import NDArray
 
 from privmix.noise import rounded_gaussian
 from privmix.preprocess.steps import ChargedStep, RecordFacts
-from privmix.records import BoundedRecords
+from privmix.records import Records
 from privmix.rng import MasterKey
 
 Integers = NDArray[np.int64]
-_BLOCK_BYTES = 8 << 20
 
 
-def exact_sums(kind: str, records: BoundedRecords, num_classes: int) -> Integers:
+def exact_sums(kind: str, records: Records, num_classes: int) -> Integers:
     """Sum over records, exactly. Private. See ``steps.Statistic`` for the kinds.
 
     Removing a record removes its own summand and changes nothing else.
     """
-    width = records.features.shape[1]
+    width = records.num_features
     total = np.zeros(_SHAPES[kind](num_classes, width), dtype=np.int64)
     for features, labels in _blocks(records):
         _SUMS[kind](features, labels, total)
@@ -31,7 +30,7 @@ def exact_sums(kind: str, records: BoundedRecords, num_classes: int) -> Integers
 
 
 def noisy_statistics(
-    step: ChargedStep, facts: RecordFacts, records: BoundedRecords, key: MasterKey, number: int
+    step: ChargedStep, facts: RecordFacts, records: Records, key: MasterKey, number: int
 ) -> dict[str, Integers]:
     """Return what step ``number`` of a release publishes: exact sums plus rounded noise."""
     found = {}
@@ -45,11 +44,10 @@ def noisy_statistics(
     return found
 
 
-def _blocks(records: BoundedRecords) -> Iterator[tuple[NDArray[np.int16], NDArray[np.int32]]]:
-    rows = max(1, _BLOCK_BYTES // (8 * records.features.shape[1]))
-    for start in range(0, records.count, rows):
-        part = slice(start, start + rows)
-        yield records.features[part], records.labels[part]
+def _blocks(records: Records) -> Iterator[tuple[NDArray[np.int16], NDArray[np.int32]]]:
+    for start in range(0, records.count, records.run_records):
+        stop = min(start + records.run_records, records.count)
+        yield records.part(start, stop), records.labels[start:stop]
 
 
 def _add_features(features: NDArray[np.int16], labels: NDArray[np.int32], total: Integers) -> None:
