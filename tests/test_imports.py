@@ -15,6 +15,7 @@ ORDER = [
     "schema",
     "accounting",
     "theory",
+    "diagnostics",
     "plotting",
     "rng",
     "journal",
