@@ -146,7 +146,9 @@ def test_the_readme_runs(workplace):
     assert 0.75 <= result["model"].score(result["x_test"], result["y_test"]) <= 0.80
 
 
-@pytest.mark.parametrize("name", ["docs/sharp-edges.md", "docs/theory/notation.md"])
+@pytest.mark.parametrize(
+    "name", ["docs/sharp-edges.md", "docs/theory/notation.md", "docs/how-to/choose-features.md"]
+)
 def test_other_pages_run(name, workplace):
     run_page(ROOT / name)
 

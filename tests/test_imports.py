@@ -16,6 +16,7 @@ ORDER = [
     "schema",
     "accounting",
     "theory",
+    "diagnostics",
     "plotting",
     "rng",
     "journal",

@@ -15,9 +15,13 @@ from privmix._validate import InvalidInputError
 from privmix.certificate import Certificate
 from privmix.engine import release
 from privmix.learners import (
+    BiasCorrectedSGDClassifier,
+    BiasCorrectedSGDRegressor,
     FisherClassifier,
     KLSoftmaxClassifier,
     NoiseAwareClassifier,
+    NoiseAwareRegressor,
+    TorchNetworkClassifier,
     load_model,
     save_model,
 )
@@ -31,6 +35,8 @@ from privmix.verification import Verification, verify
 __version__ = version("privmix")
 
 __all__ = [
+    "BiasCorrectedSGDClassifier",
+    "BiasCorrectedSGDRegressor",
     "BoundedRecords",
     "Certificate",
     "FisherClassifier",
@@ -39,9 +45,11 @@ __all__ = [
     "KLSoftmaxClassifier",
     "MixtureConfig",
     "NoiseAwareClassifier",
+    "NoiseAwareRegressor",
     "Release",
     "ReleasePlan",
     "Schema",
+    "TorchNetworkClassifier",
     "Verification",
     "bound_records",
     "load_model",
