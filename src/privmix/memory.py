@@ -17,8 +17,6 @@ from privmix.resources import default_memory
 
 _INTERPRETER = 460 << 20  # with the libraries, compiled kernels, and what the allocator keeps
 _ACCOUNTANT = 940 << 20  # at its peak, before there are any sums
-    430 << 20
-)  # with the libraries, compiled kernels, the accountant and what malloc keeps
 _PER_THREAD = 4 << 20
 
 
