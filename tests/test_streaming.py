@@ -273,6 +273,7 @@ def test_a_file_that_does_not_fit_is_swept(tmp_path, monkeypatch):
     from privmix import memory
 
     monkeypatch.setattr(memory, "_INTERPRETER", 0)
+    monkeypatch.setattr(memory, "_ACCOUNTANT", 0)
     monkeypatch.setattr(memory, "_PER_THREAD", 0)
     plan = plan_for("poisson", num_records=4000)
     x, y = make_data(plan.data_schema, 4000)

@@ -48,7 +48,7 @@ from privmix.records import (
     bound_records,
     feature_source,
 )
-from privmix.resources import default_threads, parse_bytes
+from privmix.resources import default_threads, parse_bytes, return_memory, spare_memory
 from privmix.rng import KeyStream, MasterKey, fresh_secret, guessable_secret
 from privmix.sources import Source
 from privmix.store import (
@@ -336,7 +336,10 @@ def plan_memory(
     place: str = "max_memory",
 ) -> MemoryLayout:
     """Decide whether the records of a source stay in memory, and how much of the rest is there."""
-    limit = None if max_memory is None else parse_bytes(place, max_memory)
+    limit = None
+    if max_memory is not None:
+        limit = parse_bytes(place, max_memory)
+        spare_memory()
     resident = source.resident_bytes
     return plan.memory(source.shape[0], limit, threads, resident_bytes=resident, place=place)
 
@@ -360,6 +363,7 @@ def release_records(
     """
     _check_count(plan, records)
     certificate = Certificate.for_plan(plan, private=True, files={})
+    return_memory()  # the accountant's grids
     context = hashlib.sha256(plan.digest() + records.digest()).digest()
     with RunFolder(out) as run:
         if run.is_unfinished and not resume:

@@ -15,9 +15,8 @@ from privmix.mechanism import MixtureConfig, ReleaseConfig
 from privmix.records import piece_records, shard_records
 from privmix.resources import default_memory
 
-_INTERPRETER = (
-    430 << 20
-)  # with the libraries, compiled kernels, the accountant and what malloc keeps
+_INTERPRETER = 460 << 20  # with the libraries, compiled kernels, and what the allocator keeps
+_ACCOUNTANT = 940 << 20  # at its peak, before there are any sums
 _PER_THREAD = 4 << 20
 
 
@@ -72,18 +71,19 @@ def memory_layout(
     fixed += threads * piece_records(raw_width or width) * widest * (8 + 8 + 2)
     choices = 8 * max(part.rows_per_record or 0 for part in parts)
     whole = fixed + num_records * (2 * kept + choices)
+    whole = max(whole, _ACCOUNTANT)
     if whole <= limit:
         return MemoryLayout(True, 0, whole)
     shard = min(num_records, shard_records(width))
     # One shard is added while the next is read.
     fixed += 2 * shard * 2 * width + 3 * shard * choices
     sizes = [sum_bytes(part, block, num_records) for part in parts for block in part.blocks]
-    least = fixed + max(sizes)
+    least = max(fixed + max(sizes), _ACCOUNTANT)
     if max_memory is not None and least > limit:
         needed = f"at least {-(-min(least, whole) // 10**6)}MB for this release"
         _validate.fail(place, needed, f"{limit // 10**6}MB")
     sums = min(sum(sizes), max(limit - fixed, max(sizes)))
-    return MemoryLayout(False, sums, fixed + sums)
+    return MemoryLayout(False, sums, max(fixed + sums, _ACCOUNTANT))
 
 
 def sum_bytes(config: MixtureConfig, block: RowBlock, num_records: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import re
 from pathlib import Path
@@ -10,6 +12,7 @@ from privmix import _validate
 
 _UNITS = {"": 1, **{f"{p}B": 1000**i for i, p in enumerate(("", "K", "M", "G", "T"))}}
 _UNITS |= {f"{p}IB": 1024**i for i, p in enumerate(("K", "M", "G", "T"), start=1)}
+_MMAP_THRESHOLD = (-3, 4 << 20)  # M_MMAP_THRESHOLD of glibc
 _CONTROL_GROUP = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -42,3 +45,25 @@ def parse_bytes(place: str, text: str | int) -> int:
             _validate.fail(place, "a size such as 800MB, 1.5GB or 2GiB", repr(text))
         text = int(float(match[1]) * unit)
     return _validate.integer(place, text)
+
+
+def spare_memory() -> None:
+    """Have freed arrays go back to the system at once, those of 4 MiB and more, from now on.
+
+    The allocator of glibc otherwise learns to keep them. Elsewhere nothing is changed.
+    """
+    _of_glibc("mallopt", *_MMAP_THRESHOLD)
+
+
+def return_memory() -> None:
+    """Give back to the system what is no longer used."""
+    gc.collect()
+    _of_glibc("malloc_trim", 0)
+
+
+def _of_glibc(name: str, *arguments: int) -> None:
+    try:
+        function = getattr(ctypes.CDLL(None), name)
+    except (AttributeError, OSError, TypeError):
+        return
+    function(*arguments)
