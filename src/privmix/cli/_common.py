@@ -128,9 +128,8 @@ class Pace:
         self._unit = unit
         self._first: tuple[float, int] | None = None
 
-    def tell(self, done: int, total: int) -> str:
+    def tell(self, done: int, total: int, now: float) -> str:
         """Return rate and time left, or nothing before there is anything to judge by."""
-        now = monotonic()
         if self._first is None:
             self._first = (now, done)
         start, before = self._first
@@ -139,7 +138,8 @@ class Pace:
         rate = (done - before) / (now - start)
         left = round((total - done) / rate)
         shown = f"{left} s" if left < 120 else f"{left // 60} min"
-        return f"{rate:,.0f} {self._unit}/s, about {shown} left"
+        shown_rate = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+        return f"{shown_rate} {self._unit}/s, about {shown} left"
 
 
 @contextmanager
@@ -158,7 +158,7 @@ def progress_bar(unit: str) -> Iterator[Any]:
     with Progress(*columns, console=ERR, transient=True) as bar:
         task = bar.add_task(unit, total=None, pace="")
         yield lambda done, total: bar.update(
-            task, completed=done, total=total, pace=pace.tell(done, total)
+            task, completed=done, total=total, pace=pace.tell(done, total, monotonic())
         )
 
 
@@ -170,7 +170,8 @@ class _LinePrinter:
         self._due: float | None = None
 
     def __call__(self, done: int, total: int) -> None:
-        now, pace = monotonic(), self._pace.tell(done, total)
+        now = monotonic()
+        pace = self._pace.tell(done, total, now)
         if self._due is None:
             self._due = now + 2
         if now >= self._due:
