@@ -31,6 +31,7 @@ ORDER = [
     "verification",
     "engine",
     "readers",
+    "raw",
     "learners",
     "demo",
     "cli",
