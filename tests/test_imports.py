@@ -12,6 +12,7 @@ import privmix
 SOURCE = Path(privmix.__file__).parent
 ORDER = [
     "_validate",
+    "columns",
     "schema",
     "accounting",
     "theory",

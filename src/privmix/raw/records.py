@@ -108,8 +108,8 @@ class RawRecords(ABC):
         bad = np.zeros(len(items), dtype=bool)
         for row, item in enumerate(items):
             try:
-                label = None if labels is None else self._label(labels[row])
                 record = convert(item)
+                label = None if labels is None else self._label(labels[row])
             except BadRecord as problem:
                 self._refuse(start + row, problem)
                 bad[row], record, label = True, None, None
