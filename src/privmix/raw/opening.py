@@ -97,8 +97,8 @@ def open_records(
             _validate.fail("labels", "a label column of the data set, named by label", "labels")
         scan = scan_hugging_face(source, [n for n in names if n in used])
         return TableRecords(scan, names, len(source), name="dataset", **tabular)
-    if (in_memory := _as_arrow(source, label)) is not None:
-        return _open_table("table", in_memory, labels, tabular)
+    if isinstance(source, pa.Table) or hasattr(source, "__arrow_c_stream__"):
+        return _open_table("table", as_arrow(source, label), labels, tabular)
     return _open_items(source, kind, labels, options)
 
 
@@ -149,7 +149,7 @@ def _open_path(
         return _open_npz(path, kind, column, label, options)
     if suffix not in SUFFIXES:
         _validate.fail(str(path), f"a file ending in {', '.join(SUFFIXES)}", repr(path.suffix))
-    with _readable(path, suffix):
+    with readable(path, suffix):
         names, count = _facts(parts, suffix)
         used = [name for name in names if name in _used(tabular)]
     scan: Scan
@@ -166,12 +166,13 @@ class _FileRecords(TableRecords):
     """Rows of a file; what goes wrong while it is read names the file."""
 
     def blocks(self, size: int, start: int = 0) -> Iterator[RawBlock]:
-        with _readable(Path(self.name), Path(self.name).suffix or ".parquet"):
+        with readable(Path(self.name), Path(self.name).suffix or ".parquet"):
             yield from super().blocks(size, start)
 
 
 @contextmanager
-def _readable(path: Path, suffix: str) -> Iterator[None]:
+def readable(path: Path, suffix: str) -> Iterator[None]:
+    """Report what Arrow cannot read as an error about the file."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -253,15 +254,17 @@ def _open_npz(
     return _open_items(images, kind, labels, options)
 
 
-def _as_arrow(source: Any, label: str | None) -> pa.Table | None:
-    """Return a table in memory as Arrow's, or None if it is none."""
+def as_arrow(source: Any, label: str | None = None) -> pa.Table:
+    """Return a pandas, polars or Arrow table as Arrow's."""
     if isinstance(source, pa.Table):
         return source
     if not hasattr(source, "__arrow_c_stream__"):
-        return None
+        _validate.fail("records", "a pandas, polars or Arrow table", type(source).__name__)
     try:
         return pa.table(source)
     except (pa.ArrowException, TypeError):
+        if not hasattr(source, "dtypes"):
+            raise
         return _mixed_pandas(source, label)
 
 
