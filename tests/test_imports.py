@@ -33,6 +33,9 @@ ORDER = [
     "engine",
     "readers",
     "raw",
+    "extractor",
+    "features",
+    "datasets",
     "learners",
     "demo",
     "cli",
@@ -77,7 +80,7 @@ import sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "pandas", "dask", "matplotlib", "kymatio"}:
+        if name.partition(".")[0] in {"torch", "pandas", "dask", "matplotlib", "kymatio", "PIL", "pooch", "polars"}:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Absent())

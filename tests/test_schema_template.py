@@ -68,7 +68,7 @@ def test_it_depends_on_no_value(tmp_path):
         "none": ["now", "some", None],
         "smokes": [False] * 3,
         "seen": [datetime(1950, 1, 1)] * 3,
-        "img": [{"bytes": b"", "path": "p"}] * 3,
+        "img": [{"bytes": b"", "path": None}] * 3,
         "y": [1, 1, 1],
     }
     schema = TABLE.schema.set(4, pa.field("none", pa.string()))
