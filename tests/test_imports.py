@@ -14,6 +14,7 @@ ORDER = [
     "_validate",
     "columns",
     "schema",
+    "extractor",
     "accounting",
     "theory",
     "plotting",
@@ -33,7 +34,6 @@ ORDER = [
     "engine",
     "readers",
     "raw",
-    "extractor",
     "features",
     "datasets",
     "learners",
@@ -80,7 +80,7 @@ import sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "pandas", "dask", "matplotlib", "kymatio", "PIL", "pooch", "polars"}:
+        if name.partition(".")[0] in {"torch", "pandas", "dask", "matplotlib", "kymatio", "PIL", "pooch", "polars", "transformers"}:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Absent())

@@ -29,6 +29,7 @@ from privmix.designs import (
     transposed_inclusions,
     uniform_inclusions,
 )
+from privmix.extractor import Extractor, ExtractorIdentity
 from privmix.journal import Journal, RunFolder, write_durably
 from privmix.ledger import Ledger
 from privmix.mechanism import MixtureConfig
@@ -215,12 +216,14 @@ def release(
     dataset_id: str | None = None,
     test_seed: int | None = None,
     threads: int | None = None,
+    extractor: Extractor | None = None,
     progress: Progress | None = None,
 ) -> Release:
     """Publish private records under a plan. Spends the plan's budget.
 
     Args:
-        features: (count, num_features) real numbers; longer vectors are clipped.
+        features: (count, num_features) real numbers; longer vectors are clipped. With an
+            ``extractor``: the records that it turns into features.
         labels: (count,) values out of the schema's classes.
         plan: A plan with a schema.
         out: Release folder; must not exist, or be empty. It appears whole or not at all.
@@ -232,6 +235,8 @@ def release(
         test_seed: For tests only: repeatable rows that are **not private**; the certificate says
             so and ``verify`` rejects it.
         threads: Number of threads; all processors by default. The rows do not depend on it.
+        extractor: A public extractor (``privmix.features.get_extractor``), which the certificate
+            then names; without one, features are taken as given.
         progress: Called with (rows done, rows in all).
 
     Returns:
@@ -249,6 +254,8 @@ def release(
     threads = default_threads() if threads is None else _validate.integer("threads", threads)
     target = check_out(out)
     recheck_plan(plan)
+    if extractor is not None:
+        features = extractor.transform(features)  # type: ignore[arg-type]
     records = bound_records(features, labels, plan.data_schema, on_bad_record)
     return release_records(
         records,
@@ -258,6 +265,7 @@ def release(
         charge=ledger_charge(ledger, dataset_id, plan, note=target.name),
         test_seed=test_seed,
         threads=threads,
+        extractor=None if extractor is None else extractor.identity,
         progress=progress,
     )
 
@@ -271,6 +279,7 @@ def release_records(
     charge: Callable[[], object] | None = None,
     test_seed: int | None = None,
     threads: int = 1,
+    extractor: ExtractorIdentity | None = None,
     progress: Progress | None = None,
 ) -> Release:
     """Publish bounded records: draw and write in a private run folder, seal, and move into place.
@@ -278,8 +287,9 @@ def release_records(
     ``charge`` is called once for a new run, before the key is drawn, and never for a resumed one.
     """
     _check_count(plan, records)
-    certificate = Certificate.for_plan(plan, private=True, files={})
-    context = hashlib.sha256(plan.digest() + records.digest()).digest()
+    certificate = Certificate.for_plan(plan, private=True, files={}, extractor=extractor)
+    origin = b"" if extractor is None else extractor.model_dump_json().encode()
+    context = hashlib.sha256(plan.digest() + records.digest() + origin).digest()
     with RunFolder(out) as run:
         if run.is_unfinished and not resume:
             allowed = f"resume (--resume), or a new start after removing {run.folder}"

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privmix import _validate
+from privmix.extractor import FeaturesHeader
 
 SUFFIXES = (".parquet", ".csv", ".npz")
 
@@ -115,7 +116,8 @@ def _split_table(
             [_number_column(path, name, rest.column(name)) for name in rest.column_names]
         )
     labels = _label_column(table.column(label))
-    if path.suffix.lower() == ".csv":
+    header = FeaturesHeader.of_file(path)
+    if path.suffix.lower() == ".csv" or (header is not None and header.labels_as_text):
         written = {str(value): value for value in classes}
         labels = np.array([written.get(text, text) for text in labels], dtype=object)
     return LabelledData(features, labels)

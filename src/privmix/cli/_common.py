@@ -113,7 +113,7 @@ class _LinePrinter:
         self._first: tuple[float, int] | None = None
         self._due = 0.0
 
-    def __call__(self, done: int, total: int) -> None:
+    def __call__(self, done: int, total: int | None) -> None:
         now = monotonic()
         if self._first is None:
             self._first, self._due = (now, done), now + 2
@@ -121,6 +121,9 @@ class _LinePrinter:
             return
         self._due = now + 10
         start, before = self._first
+        if total is None:
+            ERR.print(f"{done} {self._unit}")
+            return
         left = (now - start) * (total - done) / max(1, done - before)
         ERR.print(f"{done} of {total} {self._unit}, about {left:.0f} s left")
 

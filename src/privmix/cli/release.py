@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,6 +39,15 @@ from privmix.cli._common import (
     read_schema,
     read_text,
 )
+from privmix.cli._raw import (
+    Device,
+    ExtractorSpec,
+    ImageColumn,
+    TextColumn,
+    build_extractor,
+    extract_with_progress,
+    open_raw,
+)
 from privmix.cli.plan import design_options, make_plan
 from privmix.plan import ReleasePlan, default_threads
 from privmix.schema import Schema
@@ -45,7 +55,9 @@ from privmix.schema import Schema
 
 @app.command("release", no_args_is_help=True)
 def release_command(
-    source: Annotated[Path, typer.Argument(metavar="INPUT", help=".parquet, .csv or .npz")],
+    source: Annotated[
+        Path, typer.Argument(metavar="INPUT", help="Records: .parquet, .csv, .npz, ...")
+    ],
     out: Annotated[Path, typer.Option(help="Release folder; must not exist, or be empty.")],
     schema: SchemaFile = None,
     plan: Annotated[Path | None, typer.Option(help="Plan file made by privmix plan.")] = None,
@@ -54,6 +66,10 @@ def release_command(
     label: Label = None,
     features_key: FeaturesKey = None,
     label_key: LabelKey = None,
+    extractor: ExtractorSpec = None,
+    text_column: TextColumn = None,
+    image_column: ImageColumn = None,
+    device: Device = None,
     design: Design = None,
     mix_size: MixSize = None,
     num_mixtures: NumMixtures = None,
@@ -96,8 +112,13 @@ def release_command(
 
         privmix release train.npz --features-key x --label-key y --plan plan.json --out release/
 
+        privmix release train.csv --label intent --text-column text --extractor sentence
+        --plan plan.json --out release/
+
     """
     from privmix.engine import check_out, ledger_charge, recheck_plan, release_records
+    from privmix.extractor import FeaturesHeader
+    from privmix.journal import RunFolder
     from privmix.readers import read_labelled
     from privmix.records import bound_records
 
@@ -138,6 +159,28 @@ def release_command(
         made = make_plan(facts, sizes, design, options, epsilon=epsilon, delta=delta)
     if made.data_schema is None:
         _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
+    _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
+    store = target.parent / f".{target.name}.features"
+    if extractor is not None:
+        # A run that was cut off while it extracted has drawn nothing yet, so nothing to resume.
+        resume = resume and RunFolder(target).is_unfinished
+        maker = build_extractor(extractor, device, made.data_schema)
+        records_of = open_raw(
+            source,
+            maker,
+            label=label,
+            text_column=text_column,
+            image_column=image_column,
+            on_bad_record=on_bad_record,
+            classes=made.data_schema.classes,
+            schema=made.data_schema,
+        )
+        store.mkdir(mode=0o700, exist_ok=True)
+        source, label = store / "features.parquet", label or "label"
+        extract_with_progress(records_of, maker, source, label=label, keep_parts=True)
+    elif text_column is not None or image_column is not None:
+        _validate.fail("--extractor", "an extractor for raw records", "nothing")
+    header = FeaturesHeader.of_file(source)
     data = read_labelled(
         source,
         label=label,
@@ -145,7 +188,6 @@ def release_command(
         features_key=features_key,
         label_key=label_key,
     )
-    _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     records = bound_records(*data, made.data_schema, on_bad_record)  # type: ignore[arg-type]
     _tell_holder(records.count, records.num_clipped, records.num_replaced, made.data_schema)
     if dry_run:
@@ -161,8 +203,11 @@ def release_command(
             charge=ledger_charge(ledger, dataset_id, made, note=str(out)),
             test_seed=test_seed,
             threads=threads,
+            extractor=None if header is None else header.extractor,
             progress=progress,
         )
+    if extractor is not None:
+        shutil.rmtree(store, ignore_errors=True)
     certificate = published.certificate
     result = {
         "out": str(out),

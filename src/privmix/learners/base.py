@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from privmix import _validate
+from privmix.extractor import ExtractorIdentity
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -117,7 +118,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_features_in_: int
     feature_clip_norm_: float
     certificate_digest_: str | None
-    extractor_: str | None
+    extractor_: ExtractorIdentity | None
 
     def _keep(
         self, release: ReleaseLike, coef: Matrix, intercept: Vector, logit_scale: float = 1.0
@@ -127,8 +128,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = release.num_features
         self.feature_clip_norm_ = release.feature_clip_norm
         self.certificate_digest_ = getattr(release, "certificate_digest", None)
-        extractor = getattr(getattr(release, "certificate", None), "extractor", None)
-        self.extractor_ = None if extractor is None else str(extractor)
+        self.extractor_ = getattr(getattr(release, "certificate", None), "extractor", None)
 
     def decision_function(self, features: ArrayLike) -> Vector:
         """Score every class.

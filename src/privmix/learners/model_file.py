@@ -13,6 +13,7 @@ from safetensors.numpy import save
 
 from privmix import _validate
 from privmix._validate import FrozenModel
+from privmix.extractor import ExtractorIdentity
 from privmix.learners.base import LinearClassifier
 from privmix.learners.noise_aware import NoiseAwareClassifier
 from privmix.learners.softmax import KLSoftmaxClassifier
@@ -36,7 +37,7 @@ class ModelHeader(FrozenModel):
     feature_clip_norm: float
     logit_scale: float
     certificate_digest: str | None
-    extractor: str | None
+    extractor: ExtractorIdentity | None
 
 
 def save_model(model: LinearClassifier, path: str | Path) -> None:
