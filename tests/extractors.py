@@ -8,7 +8,9 @@ import numpy as np
 import torch
 
 
-def make_images(count: int, shape: tuple[int, ...] = (16, 16, 3), seed: int = 0) -> list[np.ndarray]:
+def make_images(
+    count: int, shape: tuple[int, ...] = (16, 16, 3), seed: int = 0
+) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     return list(rng.integers(256, size=(count, *shape), dtype=np.uint8))
 
@@ -54,7 +56,7 @@ def save_sentence_model(folder: Path) -> Path:
     """Save a tiny sentence-transformers model (BERT, mean pooling, unit norm), random weights."""
     import transformers as t
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import Normalize, Pooling, Transformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
     torch.manual_seed(0)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "card", "lost", "my", "pay", "when"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import fields
 from typing import Any
 
 from privmix import _validate
@@ -36,7 +37,7 @@ def make_extractor(name: str, **parameters: Any) -> Extractor:
     """
     module, _, kind = _CLASSES[_validate.one_of("extractor", name, _CLASSES)].partition(":")
     made = getattr(importlib.import_module(f"privmix.features.{module}"), kind)
-    known = made.__dataclass_fields__
+    known = [field.name for field in fields(made)]
     for key in parameters:
         if key not in known:
             _validate.fail(f"extractor {name}", f"parameters {', '.join(known)}", repr(key))
@@ -62,7 +63,7 @@ def get_extractor(spec: str | ExtractorIdentity, **parameters: Any) -> Extractor
 
     """
     if isinstance(spec, ExtractorIdentity):
-        made = make_extractor(spec.name, **spec.parameters, **parameters)
+        made = make_extractor(spec.name, **(spec.parameters | parameters))
         if made.identity.digest != spec.digest:
             allowed = f"{spec}; one from a folder is given by name, as {spec.name}:FOLDER"
             _validate.fail(f"extractor {spec.name}", allowed, str(made.identity))

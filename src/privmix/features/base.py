@@ -185,6 +185,21 @@ def load(module: str, extra: str) -> Any:
         _validate.fail(f"library {name}", f"one that is installed: {remedy}", str(error))
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers from writing progress bars and remarks to standard error."""
+    logging = load("transformers", "vision").utils.logging
+    verbosity, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if shown:
+            logging.enable_progress_bar()
+
+
 def make_identity(
     name: str, parameters: dict[str, str | int | float | bool], weights: str = "", **behaviour: Any
 ) -> ExtractorIdentity:

