@@ -102,14 +102,27 @@ def same_extractor(
     return extractor
 
 
+def is_raw(source: Path, header: FeaturesHeader | None, due: ExtractorIdentity | None) -> bool:
+    """Whether a source holds raw records although no column of them is named: images in folders,
+    rows for ``tabular``.
+    """
+    folder = source.is_dir() and not any(source.glob("*.parquet"))
+    return header is None and due is not None and (folder or due.name == "tabular")
+
+
 def check_features_header(
     place: str, header: FeaturesHeader | None, due: ExtractorIdentity | None
 ) -> None:
     """Refuse features of another extractor than the one of a model's release."""
     found = None if header is None else header.extractor
     if (found and found.digest) != (due and due.digest):
-        allowed = f"features of {due}" if due else "features of no extractor known to privmix"
-        _validate.fail(place, f"{allowed}; --features-as-given skips this check", found or "others")
+        allowed = (
+            f"features of {due}, or raw records with --text-column or --image-column"
+            if due
+            else "vectors as given, since the model's release names no extractor"
+        )
+        received = found or "vectors that no extractor is known of"
+        _validate.fail(place, f"{allowed}; --features-as-given skips this check", received)
 
 
 def extract_with_progress(

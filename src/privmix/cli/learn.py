@@ -26,6 +26,7 @@ from privmix.cli._raw import (
     ImageColumn,
     TextColumn,
     check_features_header,
+    is_raw,
     open_raw,
     same_extractor,
 )
@@ -112,9 +113,8 @@ def evaluate_command(
     learner = load_model(model)
     classes = learner.classes_.tolist()
     header = FeaturesHeader.of_file(source)
-    raw = extractor is not None or text_column is not None or image_column is not None
-    raw = raw or (header is None and learner.extractor_ is not None)
-    if raw and not features_as_given:
+    named = any(option is not None for option in (extractor, text_column, image_column))
+    if named or (is_raw(source, header, learner.extractor_) and not features_as_given):
         maker = same_extractor(learner.extractor_, extractor, device)
         records = open_raw(
             source,

@@ -18,6 +18,7 @@ _CLASSES = {
     "timm": "timm:TimmExtractor",
     "open_clip": "open_clip:OpenClipExtractor",
     "sentence": "sentence:SentenceExtractor",
+    "tabular": "tabular:TabularExtractor",
 }
 EXTRACTORS = tuple(_CLASSES)
 
