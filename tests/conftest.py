@@ -22,7 +22,12 @@ def rng() -> np.random.Generator:
 @pytest.fixture(scope="session")
 def poisson_plan() -> ReleasePlan:
     return plan_release(
-        make_schema(), target_epsilon=2.0, target_delta=1e-5, mix_size=6, num_mixtures=40
+        make_schema(),
+        target_epsilon=2.0,
+        target_delta=1e-5,
+        design="poisson",
+        mix_size=6,
+        num_mixtures=40,
     )
 
 

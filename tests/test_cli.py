@@ -159,11 +159,8 @@ def test_plan_from_sizes(run):
         "1e-5",
         "--json",
     ).json
-    assert (plan["design"], plan["num_mixtures"], plan["sampling_prob"]) == (
-        "stratified",
-        7700,
-        0.5,
-    )
+    assert (plan["design"], plan["num_mixtures"]) == ("hybrid", 10003 + 77)
+    assert [step["step"] for step in plan["preprocessing"]] == ["center", "unit_norm"]
     assert 0.99 < plan["epsilon"] <= 1
     assert plan["neighboring_relation"] == "add_or_remove_one"
     assert plan["accountants"]["gdp"]["guarantee"] is False
@@ -467,10 +464,32 @@ def test_plan_explains_and_chooses(run):
     errors = [alternative["predicted_error"] for alternative in found]
     assert errors == sorted(errors)
     assert {a["design"] for a in found} == {"hybrid", "signed", "poisson", "stratified"}
-    assert "predicted error" in run(*PLAN, "--epsilon", 1, "--delta", "1e-5", "--explain").out
+    table = run(*PLAN, "--epsilon", 1, "--delta", "1e-5", "--explain").out
+    assert "centre" in table and "features 0." in table and "balance" in table
     chosen = run(*PLAN, "--epsilon", 1, "--delta", "1e-5", "--design", "auto", "--json").json
     assert chosen["design"] == found[0]["design"]
     assert chosen["epsilon"] <= 1
+
+
+def test_preprocessing_flags_are_steps_in_order(run):
+    flags = ("--center", 0.05, "--class-counts", "--subspace", 3, "--design", "signed")
+    plan = run(*PLAN, "--epsilon", 1, "--delta", "1e-5", *flags, "--json").json
+    names = [step["step"] for step in plan["preprocessing"]]
+    assert names == ["center", "unit_norm", "class_counts", "subspace", "unit_norm"]
+    assert plan["preprocessing"][0]["budget_share"] == 0.05
+    assert plan["num_features"] == 3
+    assert 0.99 < plan["epsilon"] <= 1
+    shown = run(*PLAN, "--epsilon", 1, "--delta", "1e-5", *flags).out
+    assert "center (noise multiplier" in shown and "unit_norm (no cost)" in shown
+    plain = run(*PLAN, "--epsilon", 1, "--delta", "1e-5", "--center", 0, "--json").json
+    assert plain["preprocessing"] == []
+    free = run(*PLAN, "--epsilon", 1, "--delta", "1e-5", "--random-projection", 2, "--json").json
+    assert (free["preprocessing"][0]["step"], free["num_features"]) == ("random_projection", 2)
+
+
+def test_preprocessing_needs_a_budget_to_take_its_share_of(run):
+    told = run(*PLAN, "--delta", "1e-5", "--noise-multiplier", 2, "--center", 0.02)
+    assert told.code == 2 and "--epsilon" in told.err
 
 
 def test_version(run):

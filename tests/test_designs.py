@@ -251,14 +251,25 @@ def test_small_sets_are_all_equally_likely(key):
 
 
 def test_transposed_records_pick_distinct_rows(key):
-    whole = designs.transposed_inclusions(key.stream("t"), 5, 40, 2000)
-    table = cells(whole, 2000)
+    def pick(count: int, blocks: list[designs.RowBlock]) -> np.ndarray:
+        choices = designs.transposed_choices(key.stream("t"), 5, 40, count)
+        return np.concatenate([cells(choices.of_block(block), count) for block in blocks])
+
+    table = pick(2000, row_blocks(40, 40))
     assert hypergeometric_fits(table.T, 5)
-    blocks = row_blocks(40, 16)
-    joined = np.concatenate([cells(designs.block_of(whole, block), 2000) for block in blocks])
-    assert np.array_equal(joined, table)
-    fewer = cells(designs.transposed_inclusions(key.stream("t"), 5, 40, 1999), 1999)
-    assert np.array_equal(fewer, table[:, :1999])
+    assert np.array_equal(pick(2000, row_blocks(40, 16)), table)
+    assert np.array_equal(pick(1999, row_blocks(40, 40)), table[:, :1999])
+
+
+def test_inclusions_are_divided_by_shards(key):
+    whole = designs.uniform_inclusions(key.stream("u"), 7, 30, 100)
+    whole = whole._replace(weights=np.arange(210, dtype=np.int32))
+    parts = designs.split_inclusions(whole, 32, 4)
+    tables = [cells(part, 32) for part in parts]
+    assert np.array_equal(np.concatenate(tables, axis=1)[:, :100], cells(whole, 100))
+    for shard, part in enumerate(parts):
+        records = part.records + 32 * shard
+        assert np.array_equal(whole.records[part.weights], records)
 
 
 @pytest.mark.parametrize(("rows", "num_mixtures", "classes"), [(30, 100, 7), (1, 3, 5), (9, 9, 2)])

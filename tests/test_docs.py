@@ -130,8 +130,8 @@ def workplace(tmp_path, monkeypatch) -> Path:
 
 def test_the_tutorial_runs_and_prints_what_it_says(workplace):
     result = run_page(ROOT / "docs" / "tutorial.md")
-    assert 0.75 <= result["accuracy"] <= 0.80
-    assert 0.69 <= result["own_accuracy"] <= 0.75
+    assert 0.765 <= result["accuracy"] <= 0.81
+    assert 0.76 <= result["own_accuracy"] <= 0.80
     loaded = privmix.load_model("model-from-python.safetensors")
     assert loaded.score(result["x_test"], result["y_test"]) == result["accuracy"]
 
@@ -143,10 +143,18 @@ def test_the_readme_runs(workplace):
         for block in tutorial[:2]:  # write the schema and the tables that the commands name
             exec(block.text, files)
     result = run_page(ROOT / "README.md")
-    assert 0.75 <= result["model"].score(result["x_test"], result["y_test"]) <= 0.80
+    assert 0.765 <= result["model"].score(result["x_test"], result["y_test"]) <= 0.81
 
 
-@pytest.mark.parametrize("name", ["docs/sharp-edges.md", "docs/theory/notation.md"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "docs/sharp-edges.md",
+        "docs/theory/notation.md",
+        "docs/how-to/choose-features.md",
+        "docs/how-to/preprocessing.md",
+    ],
+)
 def test_other_pages_run(name, workplace):
     run_page(ROOT / name)
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from privmix import mixing
-from privmix.mixing import add_features, add_labels
+from privmix.designs import Inclusions
+from privmix.mixing import BlockSums, add_features, add_labels, divide
 
 
-@pytest.mark.parametrize("num_records", [0, 1, 2, 3, 4, 5, 9, 50])
+@pytest.mark.parametrize("num_records", [0, 1, 2, 7, 8, 9, 17, 50])
 def test_sums_are_exact(rng, num_records):
     values = rng.integers(-32767, 32768, size=(60, 7)).astype(np.int16)
     records = rng.integers(60, size=3 * num_records).astype(np.int32)
@@ -35,3 +36,52 @@ def test_labels_are_counted_and_blank_ones_are_not():
     ones = np.empty(0, dtype=np.int32)
     add_labels(labels, 16384, np.arange(2), np.array([0, 4, 5]), records, ones, sums)
     assert sums.tolist() == [[16384, 32768, 0], [0, 16384, 0]]
+
+
+class TestBlockSums:
+    """Sums stay in 32 bits for as long as no row could overflow them, and no longer."""
+
+    values = np.full((40_000, 1), 32767, dtype=np.int16)
+    labels = np.zeros(40_000, dtype=np.int32)
+    everyone = np.arange(40_000, dtype=np.int32)
+
+    def add(self, sums: BlockSums, number: int) -> None:
+        starts = np.array([0, number, 2 * number])
+        records = np.concatenate([self.everyone[:number]] * 2)
+        sums.add(self.values, self.labels, 3, np.arange(2), Inclusions(starts, records))
+
+    def test_counts_come_together_over_calls(self):
+        sums = BlockSums(3, 1, 2)
+        self.add(sums, 40_000)
+        assert sums.features.dtype == np.int32
+        self.add(sums, 65_536 - 40_000)
+        assert sums.features.dtype == np.int32
+        assert sums.features[0, 0] == 65_536 * 32767
+        self.add(sums, 1)
+        assert sums.features.dtype == np.int64
+        assert sums.features.tolist() == [[65_537 * 32767]] * 2 + [[0]]
+        assert sums.labels.tolist() == [[65_537 * 3, 0]] * 2 + [[0, 0]]
+
+    def test_everybody_is_summed_once_for_all_rows(self):
+        sums = BlockSums(3, 1, 2)
+        rows = np.array([0, 2])
+        for _ in range(2):
+            sums.add_all(self.values, self.labels, 3, rows, self.everyone)
+        assert sums.features.tolist() == [[80_000 * 32767], [0], [80_000 * 32767]]
+        assert sums.labels.tolist() == [[240_000, 0], [0, 0], [240_000, 0]]
+
+    def test_weighted_sums_are_wide_from_the_start(self):
+        sums = BlockSums(1, 1, 0, weighted=True)
+        weights = np.full(40_000, 1 << 14, dtype=np.int32)
+        whole = Inclusions(np.array([0, 40_000]), self.everyone, weights)
+        sums.add(self.values, self.labels, 3, np.arange(1), whole)
+        assert sums.features.tolist() == [[40_000 * 32767 * (1 << 14)]]
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_published_values_are_the_nearest_floats(kind):
+    sums = np.array([[3, -5], [2**31 - 1, 7]], dtype=kind)
+    noise = np.array([[4, 5], [2**40, -1]])
+    out = np.empty((2, 2), dtype=np.float32)
+    divide(sums, noise, 3.0, out)
+    assert np.array_equal(out, ((sums.astype(np.int64) + noise) / 3.0).astype(np.float32))

@@ -48,31 +48,80 @@ def test_small_scales_follow_the_rounded_gaussian(key, stddev):
 
 @pytest.mark.parametrize("stddev", [0.7, 1.0, 3e5, 2.0**40])
 def test_exact_decisions_agree_with_fast_ones(key, stddev):
-    fast = draw(key, stddev, 3000)
+    first = key.stream("first").words(3000)
+    fast = noise._draw_slowly(first, key.stream("n"), key.stream("extra"), stddev, 1e-12)
     for doubt in (1e-6, 1e-3, 0.05):  # sends ever more of the draws the exact way
-        assert np.array_equal(draw(key, stddev, 3000, doubt=doubt), fast)
+        again = noise._draw_slowly(first, key.stream("n"), key.stream("extra"), stddev, doubt)
+        assert np.array_equal(again, fast)
+
+
+def draw_quickly(words: np.ndarray, stddev: float) -> tuple[np.ndarray, np.ndarray]:
+    """The draws that one word settles: which, and their values."""
+    stairs = noise._staircase()
+    out, left = np.zeros(words.size, dtype=np.int64), np.zeros(words.size + 1, dtype=np.int64)
+    missing = noise._draw_quickly(
+        words, stddev, stairs.slot_strip, stairs.surely_short, 1e-12, out, left
+    )
+    settled = np.setdiff1d(np.arange(words.size), left[:missing])
+    return settled, out[settled]
+
+
+@pytest.mark.parametrize("stddev", [0.7, 20_600.0, 3e8, 1e10])
+def test_one_word_settles_what_any_further_bits_would(key, stddev):
+    """Whatever the second word: the proposal is accepted, and rounds to the same integer."""
+    words = key.stream("first").words(400)
+    settled, values = draw_quickly(words, stddev)
+    share = settled.size / words.size
+    assert share > 0.9 if stddev < 1e9 else share < 0.9  # ever more need a second word
+    for second in (0, 2**64 - 1, 2**32 - 1):
+        for i, value in zip(settled.tolist(), values.tolist(), strict=True):
+            one = int(words[i])
+            word = (one >> 48 << 48) | ((one & 0xFFFF) << 32) | (second & 0xFFFFFFFF)
+            position = ((one >> 16 & 0xFFFFFFFF) << 32) | second >> 32
+            assert noise._decide(word, position, stddev, Words()) == value  # type: ignore[arg-type]
+
+
+def crossings(stddev: float, bits: int) -> list[tuple[int, int]]:
+    """Slots and positions just below the places at which stddev * x crosses a half-integer."""
+    strip, exact, found = 20, Fraction(stddev), []
+    slot = int(np.flatnonzero(noise._staircase().slot_strip == strip)[0])
+    for target in range(50):
+        whole = math.floor(exact * Fraction(strip, 32)) + 1 + target
+        crossing = (Fraction(2 * whole + 1, 2) / exact * 32 - strip) * 2**bits
+        if 0 <= crossing < 2**bits and crossing != math.floor(crossing):
+            found.append((slot, math.floor(crossing)))
+    assert len(found) > 20
+    return found
 
 
 @pytest.mark.parametrize("stddev", [2.0**31 * 0.9, 2.0**42 * 0.9])
 def test_a_position_that_straddles_two_integers_is_open(stddev):
     """The interval of a 64-bit position may hold a half-integer: the fast path must not decide."""
     stairs = noise._staircase()
-    strip = 20
-    slot = int(np.flatnonzero(stairs.slot_strip == strip)[0])
-    exact = Fraction(stddev)
-    for target in range(50):
-        # The position just below the one at which stddev * x crosses a half-integer.
-        whole = math.floor(exact * Fraction(strip, 32)) + 1 + target
-        crossing = (Fraction(2 * whole + 1, 2) / exact * 32 - strip) * 2**64
-        position = math.floor(crossing)
-        if crossing == position:
-            continue
-        words = np.array([slot << 49, position], dtype=np.uint64)
+    for slot, position in crossings(stddev, 64):
+        first = np.array([slot << 49 | (position >> 32) << 16], dtype=np.uint64)
+        words = np.array([(position & 0xFFFFFFFF) << 32, 0], dtype=np.uint64)
         out = np.zeros(1, dtype=np.int64)
-        filled, _, undecided = noise._draw(
-            words, stddev, stairs.slot_strip, stairs.surely, stairs.scale, 1e-12, out, 0, 0
+        *_, word, place, undecided = noise._draw(
+            first,
+            words,
+            stddev,
+            stairs.slot_strip,
+            stairs.surely,
+            stairs.scale,
+            1e-12,
+            out,
+            0,
+            False,
         )
-        assert (filled, undecided) == (0, True)
+        assert (word, place, undecided) == (slot << 49, position, True)
+
+
+@pytest.mark.parametrize("stddev", [1500.0, 20_600.0, 3e8])
+def test_a_short_position_that_straddles_two_integers_is_open(stddev):
+    words = [slot << 49 | position << 16 for slot, position in crossings(stddev, 32)]
+    settled, _ = draw_quickly(np.array(words, dtype=np.uint64), stddev)
+    assert settled.size == 0
 
 
 def test_stairs_lie_above_the_density():
@@ -125,15 +174,29 @@ def test_a_draw_from_the_tail():
     assert noise._decide((slot + 1) << 49, 0, 1000.0, Words()) is None  # type: ignore[arg-type]
 
 
-def test_the_fast_path_hands_the_tail_over(monkeypatch):
-    slot = int(np.flatnonzero(noise._staircase().slot_strip == noise._NUM_STRIPS)[0])
+def test_the_fast_paths_hand_the_tail_over():
     stairs = noise._staircase()
-    words = np.array([slot << 49 | 5, 0, slot << 49, 0, 1, 2], dtype=np.uint64)
+    slot = int(np.flatnonzero(stairs.slot_strip == noise._NUM_STRIPS)[0])
+    tail = slot << 49
+    settled, _ = draw_quickly(np.array([tail, tail + (1 << 49)], dtype=np.uint64), 1e3)
+    assert settled.size == 0
+    # The first proposal is the tail's and rejected by its acceptance value; the second is open.
+    first = np.array([tail, 0], dtype=np.uint64)
+    words = np.array([5, tail, 0, 1, 2], dtype=np.uint64)
     out = np.empty(2, dtype=np.int64)
-    filled, used, undecided = noise._draw(
-        words, 1e3, stairs.slot_strip, stairs.surely, stairs.scale, 1e-12, out, 0, 0
+    drawn = noise._draw(
+        first,
+        words,
+        1e3,
+        stairs.slot_strip,
+        stairs.surely,
+        stairs.scale,
+        1e-12,
+        out,
+        0,
+        False,
     )
-    assert (filled, used, undecided) == (0, 2, True)
+    assert drawn == (0, True, 3, tail, 0, True)
 
 
 def test_density_bounds_enclose_the_density():

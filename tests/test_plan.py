@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -9,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import make_data, make_schema
-from privmix import InvalidInputError, ReleasePlan, bound_records, engine, plan_release
+from privmix import InvalidInputError, ReleasePlan, Schema, bound_records, engine, plan_release
 from privmix.accounting import account, event_gdp_mu
 from privmix.mechanism import DESIGNS, joint_noise_multiplier, split_noise_multiplier
 from privmix.plan import configure, solve_config
+from privmix.planning_rule import recommend_design
 from privmix.rng import MasterKey
 
 
@@ -48,12 +50,50 @@ def sizes(num_records: int, num_classes: int, num_features: int = 5) -> dict[str
     }
 
 
-def test_defaults():
-    many = configure(sizes(10003, 77, 384), None, {}, 1.0)
-    assert (many.design, many.sampling_prob, many.num_mixtures) == ("stratified", 0.5, 7700)
-    few = configure(sizes(60000, 10), None, {}, 1.0)
-    assert (few.design, few.mix_size, few.num_mixtures) == ("poisson", 64, 60000)
-    assert configure(sizes(20, 10), None, {}, 1.0).mix_size == 10
+def test_default_sizes():
+    many = configure(sizes(10003, 77, 384), "stratified", {}, 1.0)
+    assert (many.sampling_prob, many.num_mixtures) == (0.5, 7700)
+    few = configure(sizes(60000, 10), "poisson", {}, 1.0)
+    assert (few.mix_size, few.num_mixtures) == (64, 60000)
+    assert configure(sizes(20, 10), "poisson", {}, 1.0).mix_size == 10
+
+
+class TestAutomaticDesign:
+    target: ClassVar = {"target_epsilon": 1.0, "target_delta": 1e-5}
+
+    def schema(self) -> Schema:
+        return make_schema(num_classes=20, num_features=100, num_records=10_000)
+
+    def test_it_is_the_default_and_follows_the_rule(self):
+        plan = plan_release(self.schema(), **self.target)
+        assert plan == plan_release(self.schema(), **self.target, design="auto")
+        best = recommend_design(**sizes(10_000, 20, 100), epsilon=1.0, delta=1e-5)[0]
+        assert plan.design == best.design
+        assert [step.step for step in plan.preprocessing] == ["center", "unit_norm"]
+        assert plan.preprocessing[0].budget_share == best.center_share
+        signed = plan.mechanism.components[-1]
+        assert (signed.num_mixtures, signed.mix_size) == (best.num_mixtures, best.mix_size)
+        assert 0.99 < plan.epsilon <= 1
+
+    def test_what_is_given_stays(self):
+        named = plan_release(self.schema(), **self.target, design="signed", num_mixtures=50)
+        assert (named.design, named.preprocessing) == ("signed", ())
+        balanced = plan_release(self.schema(), **self.target, label_balance=3.0)
+        label = balanced.mechanism.label_noise_multiplier
+        assert label == pytest.approx(3 * balanced.mechanism.feature_noise_multiplier)
+        rows = plan_release(self.schema(), **self.target, rows_per_class=7)
+        assert (rows.design, rows.mechanism.rows_per_class) == ("stratified", 7)
+        plain = plan_release(self.schema(), **self.target, preprocessing=[])
+        assert plain.preprocessing == ()
+        few = plan_release(self.schema(), **self.target, num_mixtures=100)
+        assert few.mechanism.components[-1].num_mixtures == 100
+        assert few.mechanism.components[-1].mix_size > 200  # fewer rows afford larger ones
+
+    def test_options_that_no_considered_design_has(self):
+        with pytest.raises(
+            InvalidInputError, match="design: allowed is one that has the options c"
+        ):
+            plan_release(self.schema(), **self.target, class_prob=0.3)
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -194,7 +234,7 @@ def test_calibrated_plans_land_at_or_just_below_the_target(number):
         ({"num_mixtures": 0}, "num_mixtures"),
         ({"design": "magic"}, "poisson, signed, stratified, hybrid"),
         ({"design": "stratified", "mix_size": 5.0}, "mix_size"),
-        ({"rows_per_class": 5}, "rows_per_class"),
+        ({"design": "poisson", "rows_per_class": 5}, "rows_per_class"),
         ({"design": "stratified", "sampling_prob": 1.5}, "sampling_prob"),
         ({"label_balance": 0.0}, "label_balance"),
         ({"target_epsilon": 1e-300}, "target_epsilon.*at least 1e-06"),
@@ -316,7 +356,7 @@ def check_component(part, event, records) -> None:
 
     def transposed(stream, rows, num_mixtures, num_records):
         seen["transposed"].append((rows, num_mixtures))
-        return nobody(num_mixtures)
+        return engine.Choices(np.empty(0, np.int32), np.empty(0, np.int32))
 
     def noise(stream, extra, stddev, size):
         seen["noise"].append((stddev, size))
@@ -326,7 +366,7 @@ def check_component(part, event, records) -> None:
         patch.setattr(engine, "bernoulli_inclusions", bernoulli)
         patch.setattr(engine, "uniform_inclusions", uniform)
         patch.setattr(engine, "dirichlet_weights", weights)
-        patch.setattr(engine, "transposed_inclusions", transposed)
+        patch.setattr(engine, "transposed_choices", transposed)
         patch.setattr(engine, "rounded_gaussian", noise)
         mixer = engine.Mixer(part, records, MasterKey.for_test(0, b""))
         for block in part.blocks:

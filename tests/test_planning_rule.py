@@ -5,6 +5,7 @@ import pytest
 
 from privmix import InvalidInputError, Schema, plan_release
 from privmix.planning_rule import (
+    _center_share,
     _multiclass_error,
     _Noise,
     _seen_metric,
@@ -17,23 +18,58 @@ SIZES = {"num_records": 10_000, "num_classes": 20, "num_features": 100}
 
 def test_alternatives_are_ranked_and_can_be_planned():
     found = recommend_design(**SIZES, epsilon=1.0, delta=1e-5)
-    assert sorted(a.design for a in found) == ["hybrid", "poisson", "signed", "stratified"]
+    designs = sorted(a.design for a in found)
+    assert designs == sorted(2 * ["hybrid", "poisson", "signed", "stratified"])
+    assert sum(a.center_share is None for a in found) == 4
     errors = [a.predicted_error for a in found]
     assert errors == sorted(errors) and 0 < errors[0] < errors[-1] < 1
     schema = Schema(classes=range(20), num_features=100, num_records=10_000, feature_clip_norm=1.0)
     for alternative in found:
-        options = {
-            name: getattr(alternative, name)
-            for name in ("num_mixtures", "mix_size", "feature_budget")
-            if getattr(alternative, name) is not None
-        }
         plan = plan_release(
-            schema, target_epsilon=1.0, target_delta=1e-5, design=alternative.design, **options
+            schema,
+            target_epsilon=1.0,
+            target_delta=1e-5,
+            design=alternative.design,
+            preprocessing=alternative.preprocessing,
+            **alternative.options,
         )
-        assert plan.epsilon <= 1
+        assert 0.99 < plan.epsilon <= 1
         noise = plan.mechanism.components[-1].noise_multiplier
         if alternative.design in ("signed", "hybrid"):  # what the formula took for granted
             assert noise == pytest.approx(1.2, rel=0.1)
+
+
+def test_the_share_for_centring_leaves_the_least_noise():
+    n, d, gdp_mu = 1000, 400, 0.3
+    noise = d / (n * gdp_mu) ** 2
+    shares = np.linspace(1e-3, 0.5, 5000)
+    best = shares[np.argmin((0.75 + noise / shares) / (1 - shares))]
+    assert _center_share(n, d, gdp_mu) == pytest.approx(best, abs=2e-4)
+
+
+def test_centring_is_for_those_who_can_afford_it():
+    rich = recommend_design(**SIZES, epsilon=1.0, delta=1e-5)[0]
+    assert rich.center_share is not None and rich.center_share < 0.05
+    poor = {"num_records": 200, "num_classes": 2, "num_features": 5000}
+    assert recommend_design(**poor, epsilon=0.5, delta=1e-5)[0].center_share is None
+
+
+def test_the_label_balance_follows_from_the_sizes():
+    """Many classes and few records want good labels; many records want good features."""
+
+    def balance(**task: int) -> float:
+        found = recommend_design(**task, epsilon=1.0, delta=1e-5)
+        return next(a.label_balance for a in found if a.design == "signed")
+
+    many = balance(num_records=10_003, num_classes=77, num_features=384)
+    few = balance(num_records=50_000, num_classes=10, num_features=1280)
+    assert many <= 1.0 and few >= 1.4
+
+
+def test_what_other_steps_spend_is_gone():
+    whole = recommend_design(**SIZES, epsilon=1.0, delta=1e-5)[0]
+    half = recommend_design(**SIZES, epsilon=1.0, delta=1e-5, budget_share=0.5)[0]
+    assert half.predicted_error > whole.predicted_error
 
 
 @pytest.mark.parametrize("name", ["epsilon", "num_records"])

@@ -14,7 +14,17 @@ from importlib.metadata import version
 from privmix._validate import InvalidInputError
 from privmix.certificate import Certificate
 from privmix.engine import release
-from privmix.learners import KLSoftmaxClassifier, NoiseAwareClassifier, load_model, save_model
+from privmix.learners import (
+    BiasCorrectedSGDClassifier,
+    BiasCorrectedSGDRegressor,
+    FisherClassifier,
+    KLSoftmaxClassifier,
+    NoiseAwareClassifier,
+    NoiseAwareRegressor,
+    TorchNetworkClassifier,
+    load_model,
+    save_model,
+)
 from privmix.mechanism import HybridConfig, MixtureConfig
 from privmix.plan import ReleasePlan, plan_release
 from privmix.records import BoundedRecords, bound_records
@@ -25,16 +35,21 @@ from privmix.verification import Verification, verify
 __version__ = version("privmix")
 
 __all__ = [
+    "BiasCorrectedSGDClassifier",
+    "BiasCorrectedSGDRegressor",
     "BoundedRecords",
     "Certificate",
+    "FisherClassifier",
     "HybridConfig",
     "InvalidInputError",
     "KLSoftmaxClassifier",
     "MixtureConfig",
     "NoiseAwareClassifier",
+    "NoiseAwareRegressor",
     "Release",
     "ReleasePlan",
     "Schema",
+    "TorchNetworkClassifier",
     "Verification",
     "bound_records",
     "load_model",

@@ -22,6 +22,7 @@ from privmix.designs import WEIGHT_SCALE
 from privmix.extractor import ExtractorIdentity
 from privmix.mechanism import MixtureConfig, Relation, ReleaseConfig
 from privmix.plan import ReleasePlan
+from privmix.preprocess import Step
 from privmix.records import FixedPoint
 from privmix.schema import Schema
 
@@ -81,13 +82,14 @@ class Certificate(FrozenModel):
         private: False for a release made with a test seed, which protects nobody.
         privacy_unit: Whose presence is protected: one record.
         mechanism: The mechanism with all its parameters.
-        event: The same as the accountants see it.
+        event: Charged preprocessing and the mechanism, composed, as the accountants see them.
         epsilon: Certified at ``delta``.
         epsilon_by_delta: Certified epsilons at other deltas.
         sampler_error: Total-variation distance between the release and the ideal mechanism, given
             uniform random words: both samplers are exact.
         tables: Noise of the published numbers, one entry for each table of rows.
-        preprocessing: Events of charged preprocessing steps; none yet.
+        preprocessing: What was done to records before they were mixed; ``event`` composes what the
+            charged steps cost.
         extractor: Identity of the public feature extractor, or None for features as given.
         files: SHA-256 of every file of the release but this one.
 
@@ -109,7 +111,7 @@ class Certificate(FrozenModel):
     tradeoff_curve: TradeoffCurve
     sampler_error: Literal[0] = 0
     tables: tuple[TableFacts, ...]
-    preprocessing: tuple[()] = ()
+    preprocessing: tuple[Step, ...] = ()
     extractor: ExtractorIdentity | None = None
     library_versions: dict[str, str]
     files: dict[str, str]
@@ -136,8 +138,8 @@ class Certificate(FrozenModel):
         """Certify a plan with a schema, accounting anew."""
         if (schema := plan.data_schema) is None:
             _validate.fail("plan.schema", "a schema", "none")
-        config = plan.mechanism
-        accounting = account(config.event, plan.delta)
+        config, event = plan.mechanism, plan.event
+        accounting = account(event, plan.delta)
         return cls(
             private=private,
             neighboring_relation=config.neighboring_relation,
@@ -145,11 +147,11 @@ class Certificate(FrozenModel):
             delta=plan.delta,
             data_schema=schema,
             mechanism=config,
-            event=config.event,
+            event=event,
             accountants=accounting.accountants,
-            epsilon_by_delta=_epsilon_by_delta(config.event)
-            | {_name(plan.delta): accounting.epsilon},
-            tradeoff_curve=_tradeoff_curve(config.event),
+            epsilon_by_delta=_epsilon_by_delta(event) | {_name(plan.delta): accounting.epsilon},
+            tradeoff_curve=_tradeoff_curve(event),
+            preprocessing=plan.preprocessing,
             tables=tuple(TableFacts.for_config(part, schema) for part in config.components),
             extractor=extractor,
             library_versions={name: version(name) for name in _LIBRARIES}
@@ -175,6 +177,7 @@ class Certificate(FrozenModel):
             peak_memory_bytes=0,
             disk_bytes=0,
             data_schema=self.data_schema,
+            preprocessing=self.preprocessing,
         )
 
     def recheck(self) -> list[str]:

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import RidgeClassifier
 
-from privmix.engine import Progress, release
+from privmix.engine import release
 from privmix.learners import NoiseAwareClassifier
 from privmix.plan import plan_release
+from privmix.records import Progress
 from privmix.schema import Schema
 from privmix.verification import verify
 

@@ -373,22 +373,45 @@ def dirichlet_weights(
     return integers.reshape(-1)
 
 
-def transposed_inclusions(
+class Choices(NamedTuple):
+    """Rows that records chose, sorted by row: ``records[i]`` enters row ``rows[i]``."""
+
+    rows: NDArray[np.int32]
+    records: NDArray[np.int32]
+
+    def of_block(self, block: RowBlock) -> Inclusions:
+        """Cut one block out."""
+        bounds = np.searchsorted(self.rows, np.arange(block.start, block.stop + 1))
+        return Inclusions(bounds - bounds[0], self.records[bounds[0] : bounds[-1]])
+
+
+def transposed_choices(
     stream: KeyStream, rows_per_record: int, num_mixtures: int, num_records: int
-) -> Inclusions:
+) -> Choices:
     """Let every record pick exactly ``rows_per_record`` of all rows, every such set alike.
 
     Records pick one after another: removing the last one changes no other's rows.
     """
-    choices = distinct_choices(stream, num_records, rows_per_record, num_mixtures)
-    starts, order = _group(choices.reshape(-1), num_mixtures)
-    return Inclusions(starts, (order // rows_per_record).astype(np.int32))
+    rows = distinct_choices(stream, num_records, rows_per_record, num_mixtures).reshape(-1)
+    _, order = _group(rows, num_mixtures)
+    return Choices(rows[order], (order // rows_per_record).astype(np.int32))
 
 
-def block_of(inclusions: Inclusions, block: RowBlock) -> Inclusions:
-    """Cut one block out of the inclusions of all rows (without weights)."""
-    starts = inclusions.starts[block.start : block.stop + 1]
-    return Inclusions(starts - starts[0], inclusions.records[starts[0] : starts[-1]])
+def split_inclusions(
+    inclusions: Inclusions, shard_records: int, num_shards: int
+) -> list[Inclusions]:
+    """Divide inclusions of all records by shards, in which records are numbered from 0 on."""
+    shards = inclusions.records // shard_records
+    num_rows = inclusions.starts.size - 1
+    rows = np.repeat(np.arange(num_rows), np.diff(inclusions.starts))
+    parts = []
+    for shard in range(num_shards):
+        here = np.flatnonzero(shards == shard)
+        weights = None if inclusions.weights is None else inclusions.weights[here]
+        starts = np.searchsorted(rows[here], np.arange(num_rows + 1))
+        records = inclusions.records[here] - np.int32(shard * shard_records)
+        parts.append(Inclusions(starts, records, weights))
+    return parts
 
 
 def balanced_eligibility(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from threading import Lock
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,46 +21,60 @@ from privmix.accounting import account
 from privmix.certificate import FILE_NAME, Certificate
 from privmix.designs import (
     WEIGHT_SCALE,
+    Choices,
     Inclusions,
     RowBlock,
     balanced_eligibility,
     bernoulli_inclusions,
-    block_of,
     dirichlet_weights,
     random_eligibility,
-    transposed_inclusions,
+    split_inclusions,
+    transposed_choices,
     uniform_inclusions,
 )
 from privmix.extractor import Extractor, ExtractorIdentity
 from privmix.journal import Journal, RunFolder, write_durably
 from privmix.ledger import Ledger
 from privmix.mechanism import MixtureConfig
-from privmix.mixing import add_features, add_labels, add_weighted_features
+from privmix.memory import MemoryLayout, sum_bytes
+from privmix.mixing import BlockSums, divide
 from privmix.noise import rounded_gaussian
-from privmix.plan import ReleasePlan, default_threads
-from privmix.records import BadRecordPolicy, BoundedRecords, FixedPoint, bound_records
+from privmix.plan import ReleasePlan
+from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
+from privmix.records import (
+    BadRecordPolicy,
+    FixedPoint,
+    Progress,
+    Records,
+    bound_records,
+    feature_source,
+)
+from privmix.resources import default_threads, parse_bytes, return_memory, spare_memory
 from privmix.rng import KeyStream, MasterKey, fresh_secret, guessable_secret
+from privmix.sources import Source
 from privmix.store import (
     CARD_NAME,
     Piece,
     Release,
     Rows,
     dataset_card,
+    empty_preprocessor,
     file_digests,
     part_layout,
     part_path,
     write_part,
 )
 
-Progress = Callable[[int, int], None]
 # 1 January 2000: a date that archives of every kind can hold, the same for every release.
 _FILE_TIME = 946684800
+_NOISE_AT_ONCE = 1 << 16  # draws that stay in the cache until they are added
 
 
 class Mixer:
     """Makes the rows of one table of mixtures, block by block, under one master key.
 
-    The same key, mechanism and records give the same bits for any number of threads.
+    Records count in shards, fixed runs of them: the sums of a block are the sums over shards, in any
+    order and wherever they are made. The same key, mechanism and records give the same bits.
 
     Args:
         config: The table's mechanism.
@@ -69,14 +85,22 @@ class Mixer:
     """
 
     def __init__(
-        self, config: MixtureConfig, records: BoundedRecords, key: MasterKey, table: int = 0
+        self, config: MixtureConfig, records: Records, key: MasterKey, table: int = 0
     ) -> None:
         self.config, self._records, self._key, self._table = config, records, key, table
-        self._everybody = np.arange(records.count, dtype=np.int32)
-        by_class = config.design in ("stratified", "hierarchical")
-        self._classes = _split_by_class(records, config.num_classes) if by_class else []
         self._eligible = self._draw_eligibility()
-        self._transposed = self._draw_transposed()
+        self._lock = Lock()
+        self._split: dict[int, list[Inclusions]] = {}  # uniform: of blocks in the making
+        # What follows from a shard is kept for all of them only where their features are as well.
+        kept = None if records.in_memory else 1
+        self._classes = lru_cache(kept)(self._split_by_class)
+        self._choices = lru_cache(kept)(self._draw_choices)
+
+    @property
+    def shards(self) -> list[tuple[int, int]]:
+        """The runs of records (start, stop) that sums are made of."""
+        count, size = self._records.count, self.config.shard_records
+        return [(start, min(start + size, count)) for start in range(0, count, size)]
 
     def _stream(self, purpose: str, *, shard: int = 0, block: int = 0) -> KeyStream:
         return self._key.stream(f"table={self._table}/{purpose}", shard=shard, block=block)
@@ -92,90 +116,118 @@ class Mixer:
             stream, self._stream("eligibility-extra"), config.class_prob, *shape
         )
 
-    def _draw_transposed(self) -> Inclusions | None:
-        config = self.config
-        if config.rows_per_record is None:
-            return None
-        return transposed_inclusions(
-            self._stream("choice"), config.rows_per_record, config.num_mixtures, self._records.count
-        )
+    def _split_by_class(self, shard: int) -> list[NDArray[np.int32]]:
+        """Return the places of each class's records in a shard, in their order in the input."""
+        labels = self._records.labels[slice(*self.shards[shard])]
+        order = np.argsort(labels, kind="stable").astype(np.int32)
+        bounds = np.searchsorted(labels[order], np.arange(self.config.num_classes + 1))
+        return [order[a:b] for a, b in pairwise(bounds)]
 
-    def sums(self, block: RowBlock) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the exact integer sums of a block: features and labels. Private.
+    def _draw_choices(self, shard: int) -> Choices:
+        config, (start, stop) = self.config, self.shards[shard]
+        assert config.rows_per_record is not None
+        stream = self._stream("choice", shard=shard)
+        rows = config.rows_per_record
+        return transposed_choices(stream, rows, config.num_mixtures, stop - start)
+
+    def new_sums(self, block: RowBlock) -> BlockSums:
+        """Return sums of nothing, for a block to be added to."""
+        config = self.config
+        width = config.num_classes if config.labels == "mixed" else 0
+        weighted = config.weight_clip is not None
+        return BlockSums(block.num_rows, config.num_features, width, weighted=weighted)
+
+    def sums(self, block: RowBlock, shards: Iterable[int] | None = None) -> BlockSums:
+        """Return the exact integer sums of a block, over all shards or some. Private.
 
         Two inputs that differ by the last record differ, under the same key, by that record alone
         in the rows that include it.
         """
-        config, records = self.config, self._records
-        features = np.zeros((block.num_rows, config.num_features), dtype=np.int64)
-        labels = np.zeros((block.num_rows, config.num_classes), dtype=np.int64)
-        for rows, members, inclusions in self._inclusions(block):
-            included = members[inclusions.records]
-            starts, weights = inclusions.starts, inclusions.weights
-            if weights is None:
-                add_features(records.features, rows, starts, included, features)
+        sums = self.new_sums(block)
+        for shard in range(len(self.shards)) if shards is None else shards:
+            self.add(block, shard, self._records.part(*self.shards[shard]), sums)
+        self._split.pop(block.index, None)
+        return sums
+
+    def add(self, block: RowBlock, shard: int, values: NDArray[np.int16], sums: BlockSums) -> None:
+        """Add to a block's sums a shard's records, whose features are ``values``."""
+        labels, one = self._records.labels[slice(*self.shards[shard])], self._records.label_one
+        for rows, members, inclusions in self._inclusions(block, shard):
+            if inclusions is None:
+                sums.add_all(values, labels, one, rows, members)
             else:
-                add_weighted_features(records.features, rows, starts, included, weights, features)
-            if config.labels == "mixed":
-                some = np.empty(0, dtype=np.int32) if weights is None else weights
-                add_labels(records.labels, records.label_one, rows, starts, included, some, labels)
-        return features, labels
+                sums.add(values, labels, one, rows, inclusions)
 
     def _inclusions(
-        self, block: RowBlock
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32], Inclusions]]:
-        """Yield (rows of the block, a pool of records, who of the pool enters these rows)."""
+        self, block: RowBlock, shard: int
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32], Inclusions | None]]:
+        """Yield (rows of the block, a pool of a shard's records, who of it enters these rows).
+
+        No inclusions stand for the whole pool in every row.
+        """
         config, everywhere = self.config, np.arange(block.num_rows)
-        if self._transposed is not None:
-            yield everywhere, self._everybody, block_of(self._transposed, block)
+        start, stop = self.shards[shard]
+        everybody = np.arange(stop - start, dtype=np.int32)
+        if config.design == "transposed":
+            with self._lock:
+                choices = self._choices(shard)
+            yield everywhere, everybody, choices.of_block(block)
         elif config.design == "uniform":
-            yield everywhere, self._everybody, self._uniform(block)
+            yield everywhere, everybody, self._uniform(block)[shard]
         elif self._eligible is not None:
-            for k, pool in enumerate(self._classes):
+            for k, pool in enumerate(self._classes(shard)):
                 rows = np.flatnonzero(self._eligible[block.start : block.stop, k])
-                if rows.size:
-                    yield from self._bernoulli(block, rows, pool, f"class={k}/")
+                if rows.size and pool.size:
+                    inclusions = self._bernoulli(block, shard, rows.size, pool, f"class={k}/")
+                    yield rows, pool, inclusions
         else:
-            pool = self._everybody
+            pool = everybody
             if block.class_index is not None:
-                pool = self._classes[block.class_index]
-            yield from self._bernoulli(block, everywhere, pool, "")
+                pool = self._classes(shard)[block.class_index]
+            yield everywhere, pool, self._bernoulli(block, shard, block.num_rows, pool, "")
 
     def _bernoulli(
-        self, block: RowBlock, rows: NDArray[np.int64], pool: NDArray[np.int32], name: str
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32], Inclusions]]:
-        config = self.config
-        for shard, start in enumerate(range(0, pool.size, config.shard_records)):
-            members = pool[start : start + config.shard_records]
-            inclusions = bernoulli_inclusions(
-                self._stream(f"{name}inclusion", shard=shard, block=block.index),
-                self._stream(f"{name}inclusion-extra", shard=shard, block=block.index),
-                config.inclusion_prob,
-                rows.size,
-                members.size,
-                signed=config.design == "signed",
-            )
-            yield rows, members, inclusions
+        self, block: RowBlock, shard: int, num_rows: int, pool: NDArray[np.int32], name: str
+    ) -> Inclusions | None:
+        config, signed = self.config, self.config.design == "signed"
+        if config.inclusion_prob == 1 and not signed:
+            return None
+        inclusions = bernoulli_inclusions(
+            self._stream(f"{name}inclusion", shard=shard, block=block.index),
+            self._stream(f"{name}inclusion-extra", shard=shard, block=block.index),
+            config.inclusion_prob,
+            num_rows,
+            pool.size,
+            signed=signed,
+        )
+        return inclusions._replace(records=pool[inclusions.records])
 
-    def _uniform(self, block: RowBlock) -> Inclusions:
-        config, size = self.config, round(self.config.mix_size)
-        inclusions = uniform_inclusions(
-            self._stream("inclusion", block=block.index), size, block.num_rows, config.num_records
-        )
-        if config.weight_alpha is None or config.weight_clip is None:
-            return inclusions
-        stream = self._stream("weight", block=block.index)
-        weights = dirichlet_weights(
-            stream, config.weight_alpha, config.weight_clip, block.num_rows, size
-        )
-        return inclusions._replace(weights=weights)
+    def _uniform(self, block: RowBlock) -> list[Inclusions]:
+        """Draw a block's inclusions, once, and divide them by shards."""
+        if block.index not in self._split:
+            config, size = self.config, round(self.config.mix_size)
+            stream = self._stream("inclusion", block=block.index)
+            drawn = uniform_inclusions(stream, size, block.num_rows, config.num_records)
+            if config.weight_alpha is not None and config.weight_clip is not None:
+                stream = self._stream("weight", block=block.index)
+                weights = dirichlet_weights(
+                    stream, config.weight_alpha, config.weight_clip, block.num_rows, size
+                )
+                drawn = drawn._replace(weights=weights)
+            shards = split_inclusions(drawn, config.shard_records, len(self.shards))
+            self._split[block.index] = shards
+        return self._split[block.index]
 
     def rows(self, block: RowBlock) -> Rows:
         """Return the published rows of a block: each value is a function of one noisy integer."""
-        features, labels = self.sums(block)
-        published = self._publish(features, self._records.feature_grid, block, "feature")
+        return self.publish(block, self.sums(block))
+
+    def publish(self, block: RowBlock, sums: BlockSums) -> Rows:
+        """Add the noise to the whole sums of a block, and divide."""
+        self._split.pop(block.index, None)
+        published = self._publish(sums.features, self._records.feature_grid, block, "feature")
         if self.config.labels == "mixed":
-            mixed = self._publish(labels, self._records.label_grid, block, "label")
+            mixed = self._publish(sums.labels, self._records.label_grid, block, "label")
             return Rows(published, label_weights=mixed)
         if block.class_index is None:
             return Rows(published)
@@ -183,7 +235,7 @@ class Mixer:
 
     def _publish(
         self,
-        sums: NDArray[np.int64],
+        sums: NDArray[np.int64] | NDArray[np.int32],
         grid: FixedPoint,
         block: RowBlock,
         part: Literal["feature", "label"],
@@ -193,19 +245,18 @@ class Mixer:
         stddev = self.config.noise_stddev(grid.sensitivity * unit, part)
         stream = self._stream(f"{part}-noise", block=block.index)
         extra = self._stream(f"{part}-noise-extra", block=block.index)
-        sums += rounded_gaussian(stream, extra, stddev, sums.size).reshape(sums.shape)
-        return (sums / (grid.scale * unit * self.config.divisor)).astype(np.float32)
-
-
-def _split_by_class(records: BoundedRecords, num_classes: int) -> list[NDArray[np.int32]]:
-    """Return the positions of each class's records, in their order in the input."""
-    order = np.argsort(records.labels, kind="stable").astype(np.int32)
-    bounds = np.searchsorted(records.labels[order], np.arange(num_classes + 1))
-    return [order[a:b] for a, b in pairwise(bounds)]
+        published = np.empty(sums.shape, dtype=np.float32)
+        step = max(1, _NOISE_AT_ONCE // sums.shape[1])
+        for start in range(0, len(sums), step):
+            some = sums[start : start + step]
+            noise = rounded_gaussian(stream, extra, stddev, some.size).reshape(some.shape)
+            divisor = grid.scale * unit * self.config.divisor
+            divide(some, noise, divisor, published[start : start + step])
+        return published
 
 
 def release(
-    features: ArrayLike,
+    features: ArrayLike | Source,
     labels: ArrayLike,
     plan: ReleasePlan,
     *,
@@ -217,13 +268,15 @@ def release(
     test_seed: int | None = None,
     threads: int | None = None,
     extractor: Extractor | None = None,
+    max_memory: int | str | None = None,
     progress: Progress | None = None,
 ) -> Release:
     """Publish private records under a plan. Spends the plan's budget.
 
     Args:
-        features: (count, num_features) real numbers; longer vectors are clipped. With an
-            ``extractor``: the records that it turns into features.
+        features: (count, num_features) real numbers; longer vectors are clipped. A memory-mapped
+            array or a source (``readers.read_labelled``) is read in runs. With an ``extractor``: the
+            records that it turns into features.
         labels: (count,) values out of the schema's classes.
         plan: A plan with a schema.
         out: Release folder; must not exist, or be empty. It appears whole or not at all.
@@ -237,6 +290,9 @@ def release(
         threads: Number of threads; all processors by default. The rows do not depend on it.
         extractor: A public extractor (``privmix.features.get_extractor``), which the certificate
             then names; without one, features are taken as given.
+        max_memory: Bytes that the process may take, a number or a text such as ``"1GB"``; half of
+            the machine's memory by default. Records that do not fit are read again and again. The
+            rows do not depend on it.
         progress: Called with (rows done, rows in all).
 
     Returns:
@@ -256,11 +312,21 @@ def release(
     recheck_plan(plan)
     if extractor is not None:
         features = extractor.transform(features)  # type: ignore[arg-type]
-    records = bound_records(features, labels, plan.data_schema, on_bad_record)
+    source = feature_source(features, plan.data_schema.num_features)
+    layout = plan_memory(plan, source, max_memory, threads)
+    records = bound_records(
+        source,
+        labels,
+        plan.data_schema,
+        on_bad_record,
+        in_memory=layout.in_memory,
+        threads=threads,
+    )
     return release_records(
         records,
         plan,
         out=target,
+        sums_bytes=layout.sums_bytes,
         resume=resume,
         charge=ledger_charge(ledger, dataset_id, plan, note=target.name),
         test_seed=test_seed,
@@ -270,11 +336,28 @@ def release(
     )
 
 
+def plan_memory(
+    plan: ReleasePlan,
+    source: Source,
+    max_memory: int | str | None,
+    threads: int,
+    place: str = "max_memory",
+) -> MemoryLayout:
+    """Decide whether the records of a source stay in memory, and how much of the rest is there."""
+    limit = None
+    if max_memory is not None:
+        limit = parse_bytes(place, max_memory)
+        spare_memory()
+    resident = source.resident_bytes
+    return plan.memory(source.shape[0], limit, threads, resident_bytes=resident, place=place)
+
+
 def release_records(
-    records: BoundedRecords,
+    records: Records,
     plan: ReleasePlan,
     *,
     out: Path,
+    sums_bytes: int = 0,
     resume: bool = False,
     charge: Callable[[], object] | None = None,
     test_seed: int | None = None,
@@ -285,9 +368,11 @@ def release_records(
     """Publish bounded records: draw and write in a private run folder, seal, and move into place.
 
     ``charge`` is called once for a new run, before the key is drawn, and never for a resumed one.
+    ``sums_bytes`` bounds the sums of one sweep over streamed records.
     """
     _check_count(plan, records)
     certificate = Certificate.for_plan(plan, private=True, files={}, extractor=extractor)
+    return_memory()  # the accountant's grids
     origin = b"" if extractor is None else extractor.model_dump_json().encode()
     context = hashlib.sha256(plan.digest() + records.digest() + origin).digest()
     with RunFolder(out) as run:
@@ -303,11 +388,12 @@ def release_records(
         if run.has_journal:
             journal = run.read(context)
             certificate = certificate.model_copy(update={"private": journal.private})
+            mixed = _preprocess(run.release_folder, plan, records, journal.key)
             mixers = [
-                Mixer(config, records, journal.key, table)
+                Mixer(config, mixed, journal.key, table)
                 for table, config in enumerate(plan.mechanism.components)
             ]
-            _write_parts(run.release_folder, plan, mixers, threads, progress)
+            _write_parts(run.release_folder, plan, mixers, mixed, sums_bytes, threads, progress)
             _seal(run.release_folder, plan, certificate)
         run.destroy_journal()
         sealed = Release(run.release_folder).certificate
@@ -321,7 +407,7 @@ def release_records(
     return Release(out)
 
 
-def _check_count(plan: ReleasePlan, records: BoundedRecords) -> None:
+def _check_count(plan: ReleasePlan, records: Records) -> None:
     for config in plan.mechanism.components:
         if config.design == "uniform" and records.count != config.num_records:
             # Under replace_one the number of records is public, so saying it gives nothing away.
@@ -333,10 +419,31 @@ def _new_journal(context: bytes, test_seed: int | None) -> Journal:
     return Journal(secret=secret.hex(), context=context.hex(), private=test_seed is None)
 
 
+def _preprocess(folder: Path, plan: ReleasePlan, records: Records, key: MasterKey) -> Records:
+    """Run the plan's steps and return the records to mix.
+
+    What a step publishes is kept as soon as it is made, and a resumed run reads it: another
+    machine may round eigenvectors apart, and records transformed apart must never meet the same
+    noise twice.
+    """
+    preprocessor = empty_preprocessor(plan)
+    if preprocessor is None:
+        return records
+    path = folder / PREPROCESSING_NAME
+    preprocessor = preprocessor.with_results(path.read_bytes() if path.exists() else None)
+    while not preprocessor.is_complete:
+        preprocessor = preprocessor.run_next(records, key)
+        if preprocessor.is_charged:
+            write_durably(path, preprocessor.to_bytes())
+    return preprocessor.transform_records(records)
+
+
 def _write_parts(
     folder: Path,
     plan: ReleasePlan,
     mixers: list[Mixer],
+    records: Records,
+    sums_bytes: int,
     threads: int,
     progress: Progress | None,
 ) -> None:
@@ -350,7 +457,11 @@ def _write_parts(
             missing.append((number, pieces))
     tasks = [piece for _, pieces in missing for piece in pieces]
     with ThreadPoolExecutor(threads) as pool:
-        rows = _ordered(pool, lambda piece: mixers[piece[0]].rows(piece[1]), tasks, threads + 2)
+        if not records.in_memory:
+            rows = _swept_rows(pool, mixers, records, tasks, sums_bytes, threads)
+        else:
+            whole = (partial(mixers[table].rows, block) for table, block in tasks)
+            rows = in_order(pool, whole, threads + 2)
 
         def pieces_done(pieces: list[Piece]) -> Iterator[tuple[int, Rows]]:
             nonlocal done
@@ -360,17 +471,77 @@ def _write_parts(
                 if progress is not None:
                     progress(done, plan.num_mixtures)
 
-        for number, pieces in missing:
-            write_part(part_path(folder, number), plan.mechanism, pieces_done(pieces))
+        try:
+            for number, pieces in missing:
+                write_part(part_path(folder, number), plan.mechanism, pieces_done(pieces))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def _ordered(
-    pool: ThreadPoolExecutor, work: Callable[[Piece], Rows], tasks: list[Piece], ahead: int
+def _swept_rows(
+    pool: ThreadPoolExecutor,
+    mixers: list[Mixer],
+    records: Records,
+    tasks: list[Piece],
+    sums_bytes: int,
+    threads: int,
+) -> Iterator[Rows]:
+    """Yield the rows of pieces in order, sweeping over the records for as many as there is room."""
+    left = deque(tasks)
+    while left:
+        group: list[tuple[Mixer, RowBlock, BlockSums]] = []
+        room = sums_bytes
+        while left:
+            mixer, block = mixers[left[0][0]], left[0][1]
+            room -= sum_bytes(mixer.config, block, records.count)
+            if group and room < 0:
+                break
+            group.append((mixer, block, mixer.new_sums(block)))
+            left.popleft()
+        _sweep(pool, records, group)
+        group.reverse()
+
+        def publish(group: list[tuple[Mixer, RowBlock, BlockSums]] = group) -> Iterator[Any]:
+            while group:  # sums go as soon as they are published
+                mixer, block, sums = group.pop()
+                yield partial(mixer.publish, block, sums)
+
+        yield from in_order(pool, publish(), threads + 2)
+
+
+def _sweep(
+    pool: ThreadPoolExecutor,
+    records: Records,
+    group: list[tuple[Mixer, RowBlock, BlockSums]],
+) -> None:
+    """Add all records to the sums of a group of blocks, reading one shard ahead."""
+
+    def load(run: tuple[int, int]) -> tuple[NDArray[np.int16], list[Future[None]]]:
+        values, tasks = records.load(*run)
+        return values, [pool.submit(task) for task in tasks]
+
+    shards = group[0][0].shards
+    following = load(shards[0])
+    for shard in range(len(shards)):
+        values, reading = following
+        for future in reading:
+            future.result()
+        if shard + 1 < len(shards):
+            following = load(shards[shard + 1])
+        adding = [
+            pool.submit(mixer.add, block, shard, values, sums) for mixer, block, sums in group
+        ]
+        for added in adding:
+            added.result()
+
+
+def in_order(
+    pool: ThreadPoolExecutor, tasks: Iterable[Callable[[], Rows]], ahead: int
 ) -> Iterator[Rows]:
     """Yield results in the order of their tasks, with at most ``ahead`` of them in the making."""
     pending: deque[Future[Rows]] = deque()
     for task in tasks:
-        pending.append(pool.submit(work, task))
+        pending.append(pool.submit(task))
         if len(pending) >= ahead:
             yield pending.popleft().result()
     while pending:

@@ -24,6 +24,7 @@ from privmix.accounting import (
 )
 from privmix.designs import WEIGHT_SCALE, RowBlock, row_blocks
 from privmix.noise import MAX_STDDEV
+from privmix.records import shard_records
 
 MixtureDesign = Literal["poisson", "signed", "stratified", "hierarchical", "uniform", "transposed"]
 Design = Literal[
@@ -44,7 +45,6 @@ DESIGNS: tuple[Design, ...] = (
 # double on the way makes it smaller.
 _ROUNDING_ALLOWANCE = 1 + 1e-12
 _BLOCK_BYTES = 4 << 20
-_SHARD_RECORDS = 1 << 16
 # What one record can change of a feature sum and of a one-hot label sum, squared, in clip norms:
 # a record comes or goes, or a vector is replaced by another, which for labels is another corner
 # of the simplex.
@@ -326,7 +326,7 @@ class MixtureConfig(FrozenModel):
     @property
     def shard_records(self) -> int:
         """Records that are sampled under one key."""
-        return _SHARD_RECORDS
+        return shard_records(self.num_features)
 
 
 class HybridConfig(FrozenModel):

@@ -1,10 +1,12 @@
-"""Exact integer sums of records: no randomness, no noise, no floating point."""
+"""Exact integer sums of records: no randomness, no noise, no floating point but the last division."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+
+from privmix.designs import Inclusions
 
 # 65536 int16 values sum to at most 2^31 in magnitude minus one step: |-32767| * 65536 < 2^31.
 _RECORDS_PER_INT32 = 65536
@@ -16,7 +18,7 @@ def add_features(
     rows: NDArray[np.int64],
     starts: NDArray[np.int64],
     records: NDArray[np.int32],
-    sums: NDArray[np.int64],
+    sums: NDArray[np.int64] | NDArray[np.int32],
 ) -> None:  # pragma: no cover - compiled
     """Add to rows of ``sums`` the feature vectors of the records they include.
 
@@ -25,37 +27,39 @@ def add_features(
         rows: (num_rows,) distinct positions in ``sums``.
         starts: (num_rows + 1,); row t includes ``records[starts[t]:starts[t + 1]]``.
         records: Positions in ``values``.
-        sums: (at least num_rows, num_features), changed in place.
+        sums: (at least num_rows, num_features), changed in place; int32 only where a row holds
+            65536 records at most, all calls together.
 
     Partial sums are kept in 32 bits for at most 65536 records and then carried over, so that no
-    count of records overflows.
+    count of records overflows an int64 sum.
 
     """
     width = values.shape[1]
     partial = np.zeros(width, dtype=np.int32)
     for row in range(starts.size - 1):
+        target = sums[rows[row]]
         stop = starts[row + 1]
-        begin = starts[row]
-        while begin < stop:
-            end = min(stop, begin + _RECORDS_PER_INT32)
+        i = starts[row]
+        while i + 8 <= stop:
+            end = min(stop, i + _RECORDS_PER_INT32)
             partial[:] = 0
-            i = begin
-            while i + 4 <= end:  # four at a time: fewer loads and stores of the partial sums
+            while i + 8 <= end:  # eight at a time: as many streams of memory at once
                 a, b = values[records[i]], values[records[i + 1]]
                 c, d = values[records[i + 2]], values[records[i + 3]]
+                e, f = values[records[i + 4]], values[records[i + 5]]
+                g, h = values[records[i + 6]], values[records[i + 7]]
                 for j in range(width):
-                    partial[j] += (np.int32(a[j]) + np.int32(b[j])) + (
-                        np.int32(c[j]) + np.int32(d[j])
-                    )
-                i += 4
-            while i < end:
-                a = values[records[i]]
-                for j in range(width):
-                    partial[j] += np.int32(a[j])
-                i += 1
+                    partial[j] += (
+                        (np.int32(a[j]) + np.int32(b[j])) + (np.int32(c[j]) + np.int32(d[j]))
+                    ) + ((np.int32(e[j]) + np.int32(f[j])) + (np.int32(g[j]) + np.int32(h[j])))
+                i += 8
             for j in range(width):
-                sums[rows[row], j] += partial[j]
-            begin = end
+                target[j] += partial[j]
+        while i < stop:
+            a = values[records[i]]
+            for j in range(width):
+                target[j] += a[j]
+            i += 1
 
 
 @njit(nogil=True, cache=True)
@@ -65,9 +69,12 @@ def add_weighted_features(
     starts: NDArray[np.int64],
     records: NDArray[np.int32],
     weights: NDArray[np.int32],
-    sums: NDArray[np.int64],
+    sums: NDArray[np.int64] | NDArray[np.int32],
 ) -> None:  # pragma: no cover - compiled
-    """As :func:`add_features`, each vector times an integer weight of magnitude at most 2^15."""
+    """As :func:`add_features`, each vector times an integer weight of magnitude at most 2^15.
+
+    ``sums`` may be int32 for weights of +1 and -1 only.
+    """
     for row in range(starts.size - 1):
         target = sums[rows[row]]
         for i in range(starts[row], starts[row + 1]):
@@ -97,3 +104,76 @@ def add_labels(
             if label >= 0:
                 weight = np.int64(weights[i]) if weights.size else np.int64(1)
                 sums[rows[row], label] += one * weight
+
+
+@njit(nogil=True, cache=True)
+def divide(
+    sums: NDArray[np.int64] | NDArray[np.int32],
+    noise: NDArray[np.int64],
+    divisor: float,
+    out: NDArray[np.float32],
+) -> None:  # pragma: no cover - compiled
+    """Set ``out`` to float32((sum + noise) / divisor): each value a function of one noisy integer."""
+    for t in range(sums.shape[0]):
+        for j in range(sums.shape[1]):
+            out[t, j] = np.float32(np.float64(np.int64(sums[t, j]) + noise[t, j]) / divisor)
+
+
+class BlockSums:
+    """Exact integer sums of a block of rows. Private.
+
+    Attributes:
+        features: (num_rows, num_features), int32 for as long as no row can overflow it, then int64.
+        labels: (num_rows, label_width) int64.
+
+    """
+
+    def __init__(
+        self, num_rows: int, num_features: int, label_width: int, *, weighted: bool = False
+    ) -> None:
+        self.features: NDArray[np.int64] | NDArray[np.int32]
+        self.features = np.zeros((num_rows, num_features), dtype=np.int32)
+        if weighted:
+            self.features = self.features.astype(np.int64)
+        self.labels = np.zeros((num_rows, label_width), dtype=np.int64)
+        self._counts = np.zeros(num_rows, dtype=np.int64)
+
+    def add(
+        self,
+        values: NDArray[np.int16],
+        labels: NDArray[np.int32],
+        label_one: int,
+        rows: NDArray[np.int64],
+        inclusions: Inclusions,
+    ) -> None:
+        """Add records to rows: features, and labels if there is room for them."""
+        starts, records, weights = inclusions
+        self._make_room(rows, np.diff(starts))
+        if weights is None:
+            add_features(values, rows, starts, records, self.features)
+        else:
+            add_weighted_features(values, rows, starts, records, weights, self.features)
+        if self.labels.shape[1]:
+            some = np.empty(0, dtype=np.int32) if weights is None else weights
+            add_labels(labels, label_one, rows, starts, records, some, self.labels)
+
+    def add_all(
+        self,
+        values: NDArray[np.int16],
+        labels: NDArray[np.int32],
+        label_one: int,
+        rows: NDArray[np.int64],
+        records: NDArray[np.int32],
+    ) -> None:
+        """Add the same records to each of the rows, summing them once."""
+        starts = np.array([0, records.size], dtype=np.int64)
+        once = BlockSums(1, values.shape[1], self.labels.shape[1])
+        once.add(values, labels, label_one, np.zeros(1, np.int64), Inclusions(starts, records))
+        self._make_room(rows, np.full(rows.size, records.size))
+        self.features[rows] += once.features
+        self.labels[rows] += once.labels
+
+    def _make_room(self, rows: NDArray[np.int64], more: NDArray[np.int64]) -> None:
+        self._counts[rows] += more
+        if self.features.dtype == np.int32 and self._counts.max(initial=0) > _RECORDS_PER_INT32:
+            self.features = self.features.astype(np.int64)

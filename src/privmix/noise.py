@@ -5,9 +5,10 @@ staircase: |N| / stddev is proposed uniformly in a strip of width 1/32, a strip 
 probability proportional to an integer number of slots that lies above the density at its left edge,
 and accepted with probability density / height. Beyond 13.5 standard deviations a geometric number
 of coin flips chooses among strips of width 1/8. Slots, positions and acceptance values are integers;
-every comparison that floating point cannot decide with certainty is repeated in exact arithmetic,
-with further random bits as needed. So the draws follow the distribution exactly, given uniform
-words, and their bits do not depend on the machine's floating-point library.
+a draw is settled by one word where that is certain, otherwise by a second one, and what floating
+point cannot decide with certainty then is repeated in exact arithmetic, with further random bits as
+needed. So the draws follow the distribution exactly, given uniform words, and their bits do not
+depend on the machine's floating-point library.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _STRIPS_PER_STDDEV = 32
 _NUM_STRIPS = 432  # 13.5 standard deviations; also the number of the tail
 _NUM_SLOTS = 1 << 15
 _UNIT_SLOTS = 790  # slots of a strip of height 1; all strips together then fit into _NUM_SLOTS
-_RUN = 1 << 15  # draws per run of words
-_ACCEPT_BITS = 48  # a word is 15 bits of slot, 1 of sign, 48 of acceptance
+_RUN = 1 << 15  # draws per run of words: short enough to stay in the cache
+_ACCEPT_BITS = 48
 _TAIL_STRIPS_PER_STDDEV = 8
 
 # Above this the position of a draw would not be an exact integer in a double.
@@ -39,6 +40,7 @@ MAX_STDDEV = 2.0**42
 class _Staircase(NamedTuple):
     slot_strip: NDArray[np.int16]  # strip of a slot; above _NUM_STRIPS: propose again
     surely: NDArray[np.uint64]  # acceptance values below this are accepted anywhere in the strip
+    surely_short: NDArray[np.int64]  # the same for their first 16 bits; 0 where there is no strip
     scale: NDArray[np.float64]  # density * scale = acceptance threshold
     slots: NDArray[np.int64]
 
@@ -57,11 +59,47 @@ def _staircase() -> _Staircase:
     slot_strip[used] = _NUM_STRIPS
     scale = 2.0**_ACCEPT_BITS * _UNIT_SLOTS / slots
     surely = np.floor(density[1:] * scale * (1 - 1e-12)).astype(np.uint64)
-    return _Staircase(slot_strip, surely, scale, slots)
+    surely_short = np.append(surely >> np.uint64(32), [np.uint64(0)] * 2).astype(np.int64)
+    return _Staircase(slot_strip, surely, surely_short, scale, slots)
+
+
+@njit(nogil=True, cache=True)
+def _draw_quickly(
+    words: NDArray[np.uint64],
+    stddev: float,
+    slot_strip: NDArray[np.int16],
+    surely_short: NDArray[np.int64],
+    doubt: float,
+    out: NDArray[np.int64],
+    left: NDArray[np.int64],
+) -> int:  # pragma: no cover - compiled
+    """Settle the draws that one word each settles; list the others in ``left``, return how many.
+
+    A word is 15 bits of slot, 1 of sign, the first 32 of the position and the first 16 of the
+    acceptance value. There is no branch on what it holds: about one draw in twenty is left.
+    """
+    unit = stddev / 32.0 * 2.0**-32
+    margin = unit + 1e-15
+    missing = 0
+    for i in range(words.size):
+        word = words[i]
+        strip = slot_strip[word >> np.uint64(49)]
+        position = np.int64((word >> np.uint64(16)) & np.uint64(0xFFFFFFFF))
+        y = np.float64((np.int64(strip) << 32) + position) * unit
+        magnitude = math.floor(y + 0.5)
+        accepted = np.int64(word & np.uint64(0xFFFF)) < surely_short[strip]
+        # The true place lies between y and y + unit.
+        rounded = abs(y - magnitude) < 0.5 - (y * doubt + margin)
+        negative = -np.int64((word >> np.uint64(48)) & np.uint64(1))
+        out[i] = (np.int64(magnitude) ^ negative) - negative
+        left[missing] = i
+        missing += not (accepted & rounded)
+    return missing
 
 
 @njit(nogil=True, cache=True)
 def _draw(
+    first: NDArray[np.uint64],
     words: NDArray[np.uint64],
     stddev: float,
     slot_strip: NDArray[np.int16],
@@ -70,45 +108,59 @@ def _draw(
     doubt: float,
     out: NDArray[np.int64],
     filled: int,
-    used: int,
-) -> tuple[int, int, bool]:  # pragma: no cover - compiled
-    """Fill ``out`` from ``filled`` on; stop early when words run out or a draw is undecided.
+    begun: bool,
+) -> tuple[int, bool, int, np.uint64, np.uint64, bool]:  # pragma: no cover - compiled
+    """Fill ``out`` from ``filled`` on, two words a proposal; stop when one is undecided.
 
-    Returns (filled, used, undecided); an undecided draw is the pair of words at ``used``.
-    ``doubt`` is the relative error that a comparison in doubles allows for.
+    The first proposal of a draw has its word in ``first``, all others are new. The second word holds
+    32 more bits of the position, and then of the acceptance value. ``begun`` says that the first
+    proposal of draw ``filled`` has been rejected. ``doubt`` is the relative error that a comparison
+    in doubles allows for.
+
+    Returns (filled, begun, used, word, position, undecided): an undecided proposal's slot, sign and
+    acceptance value in ``word``.
     """
-    accept_mask = np.uint64((1 << 48) - 1)
+    low = np.uint64(0xFFFFFFFF)
+    used = 0
+    word, position = np.uint64(0), np.uint64(0)
     while filled < out.size and used + 2 <= words.size:
-        word, position = words[used], words[used + 1]
-        strip = slot_strip[word >> np.uint64(49)]
-        value = word & accept_mask
+        if begun:
+            one = words[used]
+            used += 1
+        else:
+            one = first[filled]
+        two = words[used]
+        used += 1
+        strip = slot_strip[one >> np.uint64(49)]
+        value = ((one & np.uint64(0xFFFF)) << np.uint64(32)) | (two & low)
+        word = ((one >> np.uint64(48)) << np.uint64(48)) | value
+        position = (((one >> np.uint64(16)) & low) << np.uint64(32)) | (two >> np.uint64(32))
+        begun = True
         if strip >= 432:
             # Of the tail's proposals not one in 10^36 is accepted: the first bits tell.
             if strip == 432 and value == 0:
-                return filled, used, True
-            used += 2
+                return filled, begun, used, word, position, True
             continue
         x = (np.float64(strip) + np.float64(position) * 2.0**-64) / 32.0
         if value >= surely[strip]:
             threshold = math.exp(-0.5 * x * x) * scale[strip]
             margin = threshold * doubt + 2.0
             if np.float64(value) > threshold + margin:
-                used += 2
                 continue
             if np.float64(value) > threshold - margin:
-                return filled, used, True
+                return filled, begun, used, word, position, True
         y = stddev * x
         whole = math.floor(y)
         fraction = y - whole
         # The position is known to 2^-64 of a strip: at large scales that is no small part of one.
         if abs(fraction - 0.5) <= y * doubt + stddev * 2.0**-68 + 1e-15:
-            return filled, used, True
+            return filled, begun, used, word, position, True
         magnitude = np.int64(whole) + (1 if fraction > 0.5 else 0)
         negative = (word >> np.uint64(48)) & np.uint64(1)
         out[filled] = -magnitude if negative else magnitude
         filled += 1
-        used += 2
-    return filled, used, False
+        begun = False
+    return filled, begun, used, word, position, False
 
 
 class _Strip(NamedTuple):
@@ -208,29 +260,46 @@ def rounded_gaussian(
         raise ValueError(f"stddev must be above 0 and at most {MAX_STDDEV:g}, not {stddev}")
     stairs = _staircase()
     out = np.empty(size, dtype=np.int64)
-    filled = 0
-    while filled < size:
-        # About 3.5 % of the proposals are rejected; short runs of words stay in the cache.
-        missing = size - filled
-        words = stream.words(2 * min(missing + missing // 24 + 16, _RUN))
-        used = 0
-        while True:
-            filled, used, undecided = _draw(
-                words,
-                stddev,
-                stairs.slot_strip,
-                stairs.surely,
-                stairs.scale,
-                doubt,
-                out,
-                filled,
-                used,
-            )
-            if not undecided:
-                break
-            settled = _decide(int(words[used]), int(words[used + 1]), stddev, extra)
-            used += 2
+    left = np.empty(min(size, _RUN) + 1, dtype=np.int64)
+    for start in range(0, size, _RUN):
+        run = out[start : start + _RUN]
+        words = stream.words(run.size)
+        missing = _draw_quickly(
+            words, stddev, stairs.slot_strip, stairs.surely_short, doubt, run, left
+        )
+        rest = left[:missing]
+        run[rest] = _draw_slowly(words[rest], stream, extra, stddev, doubt)
+    return out
+
+
+def _draw_slowly(
+    first: NDArray[np.uint64], stream: KeyStream, extra: KeyStream, stddev: float, doubt: float
+) -> NDArray[np.int64]:
+    """Settle draws of which the first word of the first proposal is known."""
+    stairs = _staircase()
+    out = np.empty(first.size, dtype=np.int64)
+    filled, begun = 0, False
+    words = np.empty(0, dtype=np.uint64)
+    while filled < out.size:
+        if words.size < 2:
+            more = stream.words(2 * (out.size - filled) + 16)
+            words = np.concatenate([words, more])
+        filled, begun, used, word, position, undecided = _draw(
+            first,
+            words,
+            stddev,
+            stairs.slot_strip,
+            stairs.surely,
+            stairs.scale,
+            doubt,
+            out,
+            filled,
+            begun,
+        )
+        words = words[used:]
+        if undecided:
+            settled = _decide(int(word), int(position), stddev, extra)
             if settled is not None:
                 out[filled] = settled
-                filled += 1
+                filled, begun = filled + 1, False
     return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
+from collections.abc import Sequence
 from typing import Any, Literal, Self, TypedDict, Unpack, cast
 
 from pydantic import ConfigDict, Field, model_validator
@@ -19,6 +19,7 @@ from privmix.accounting import (
     account,
     calibrate,
     calibrate_noise_multiplier,
+    gdp_mu_from,
     group_epsilon,
 )
 from privmix.mechanism import (
@@ -30,9 +31,12 @@ from privmix.mechanism import (
     hybrid_config,
     mixture_config,
 )
+from privmix.memory import MemoryLayout, memory_layout
+from privmix.planning_rule import recommend_design
+from privmix.preprocess import RecordFacts, Step, charged, plan_steps, step_facts
+from privmix.resources import default_threads
 from privmix.schema import Schema
 
-_MANY_CLASSES = 50
 _MOST_MIXTURES = 10**8
 _SIZES = ("num_records", "num_classes", "num_features")
 
@@ -83,10 +87,12 @@ class ReleasePlan(FrozenModel):
         epsilon: Certified privacy loss at ``delta``.
         delta: The delta asked for.
         accountants: What each accountant says.
-        peak_memory_bytes: Expected peak memory of the release, input arrays included.
+        peak_memory_bytes: Expected peak memory of the release of a file, on this machine.
         disk_bytes: Expected size of the release folder.
         data_schema: The schema (``schema`` in JSON); None for a plan made from sizes alone,
             which cannot be released.
+        preprocessing: What is done to records before they are mixed, in order. The mechanism's
+            ``num_features`` is the width that the steps leave.
 
     """
 
@@ -100,6 +106,7 @@ class ReleasePlan(FrozenModel):
     peak_memory_bytes: int
     disk_bytes: int
     data_schema: Schema | None = Field(default=None, alias="schema")
+    preprocessing: tuple[Step, ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -107,26 +114,63 @@ class ReleasePlan(FrozenModel):
         for part in self.mechanism.components:
             part.check_noise_range()
         if (schema := self.data_schema) is not None:
+            facts = record_facts(schema, self.mechanism.neighboring_relation)
+            seen = step_facts(self.preprocessing, facts)
             for name in _SIZES:
-                planned, stated = getattr(self.mechanism, name), getattr(schema, name)
+                planned, stated = getattr(self.mechanism, name), getattr(seen[-1], name)
                 if planned != stated:
                     _validate.fail(f"schema.{name}", f"{planned}, as planned", stated)
+            for step, reached in zip(self.preprocessing, seen, strict=False):
+                step.check_noise_range(reached)
         return self
 
     @classmethod
     def for_config(
-        cls, config: ReleaseConfig, delta: float, schema: Schema | None = None
+        cls,
+        config: ReleaseConfig,
+        delta: float,
+        schema: Schema | None = None,
+        preprocessing: tuple[Step, ...] = (),
+        *,
+        max_memory: int | None = None,
     ) -> ReleasePlan:
-        """Account for a mechanism and estimate its cost."""
-        accounting = account(config.event, delta)
+        """Account for planned steps and a mechanism, and estimate their cost.
+
+        The peak of memory is that on this machine, for ``max_memory`` bytes if they are given.
+        """
+        accounting = account(whole_event(preprocessing, config), delta)
         return cls(
             mechanism=config,
             epsilon=accounting.epsilon,
             delta=delta,
             accountants=accounting.accountants,
-            peak_memory_bytes=_peak_memory_bytes(config),
-            disk_bytes=_disk_bytes(config),
+            peak_memory_bytes=_memory(
+                config, schema, preprocessing, config.num_records, max_memory, default_threads()
+            ).peak_bytes,
+            disk_bytes=_disk_bytes(config, schema, preprocessing),
             data_schema=schema,
+            preprocessing=preprocessing,
+        )
+
+    def memory(
+        self,
+        num_records: int,
+        max_memory: int | None,
+        threads: int,
+        *,
+        resident_bytes: int = 0,
+        place: str = "max_memory",
+    ) -> MemoryLayout:
+        """Lay the release of ``num_records`` out in memory; see ``memory.memory_layout``."""
+        return _memory(
+            self.mechanism,
+            self.data_schema,
+            self.preprocessing,
+            num_records,
+            max_memory,
+            threads,
+            resident_bytes=resident_bytes,
+            place=place,
         )
 
     @property
@@ -141,8 +185,8 @@ class ReleasePlan(FrozenModel):
 
     @property
     def event(self) -> Event:
-        """The mechanism as the accountants see it."""
-        return self.mechanism.event
+        """Charged steps and the mechanism, composed, as the accountants see them."""
+        return whole_event(self.preprocessing, self.mechanism)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data, the mechanism's fields beside the others."""
@@ -191,12 +235,29 @@ class ReleasePlan(FrozenModel):
 _SUMMARY = (*_SIZES, "num_mixtures", "neighboring_relation")
 
 
+def record_facts(schema: Schema, relation: Relation) -> RecordFacts:
+    """Return the public facts of raw records."""
+    return RecordFacts(
+        **{name: getattr(schema, name) for name in _SIZES},
+        clip_norm=schema.feature_clip_norm,
+        neighboring_relation=relation,
+    )
+
+
+def whole_event(preprocessing: tuple[Step, ...], mechanism: ReleaseConfig) -> Event:
+    """Compose what the steps cost with the mechanism."""
+    relation = mechanism.neighboring_relation
+    steps = tuple(step.event(relation) for step in charged(preprocessing))
+    return ComposedEvent(events=(*steps, mechanism.event)) if steps else mechanism.event
+
+
 def plan_release(
     schema: Schema,
     *,
     target_epsilon: float,
     target_delta: float,
-    design: Design | None = None,
+    design: Design | Literal["auto"] = "auto",
+    preprocessing: Sequence[Step] | None = None,
     **options: Unpack[DesignOptions],
 ) -> ReleasePlan:
     """Plan a release that costs at most (``target_epsilon``, ``target_delta``). Sees no data.
@@ -205,8 +266,13 @@ def plan_release(
         schema: The public facts.
         target_epsilon: Largest epsilon allowed, above 0.
         target_delta: Its delta, in (0, 1).
-        design: One of ``mechanism.DESIGNS``; by default ``stratified`` for 50 classes and more,
-            else ``poisson``.
+        design: One of ``mechanism.DESIGNS``, or ``auto``: what
+            ``privmix.planning_rule.recommend_design`` puts first among the designs that have the
+            options given, with its sizes where none are given.
+        preprocessing: Steps of ``privmix.preprocess``, in order. Charged ones spend their
+            ``budget_share`` of the squared GDP parameter of the target; the mechanism gets what
+            they leave. By default none for a given design; with ``auto``, centring where that is
+            predicted to help.
         **options: What the design lets you set, by keyword:
 
             - ``num_mixtures``: number of rows; ``schema.num_records`` by default (all but
@@ -233,29 +299,104 @@ def plan_release(
 
     """
     sizes = {name: getattr(schema, name) for name in _SIZES}
+    target = {"target_epsilon": target_epsilon, "target_delta": target_delta}
+    steps = None if preprocessing is None else tuple(preprocessing)
+    design, options, steps = choose_design(sizes, design, options, steps, **target)
+    steps = fix_steps(steps, **target)
     config = calibrate_config(
-        sizes, design, options, target_epsilon=target_epsilon, target_delta=target_delta
+        sizes | {"num_features": width_after(steps, sizes["num_features"])},
+        design,
+        options,
+        target_epsilon=target_epsilon,
+        target_delta=target_delta,
+        preprocessing=steps,
     )
-    return ReleasePlan.for_config(config, target_delta, schema)
+    return ReleasePlan.for_config(config, target_delta, schema, steps)
+
+
+def choose_design(
+    sizes: dict[str, int],
+    design: Design | Literal["auto"],
+    options: DesignOptions,
+    preprocessing: tuple[Step, ...] | None,
+    *,
+    target_epsilon: float,
+    target_delta: float,
+) -> tuple[Design, DesignOptions, tuple[Step, ...]]:
+    """Replace ``auto`` by a design with options, and None by steps; what is given stays.
+
+    Args:
+        sizes: num_records, num_classes and num_features of raw records.
+        design: A design or ``auto``.
+        options: Those given; ``auto`` considers only designs that have them.
+        preprocessing: Steps, or None to have ``auto`` decide on centring.
+        target_epsilon: Largest epsilon allowed.
+        target_delta: Its delta.
+
+    """
+    if design != "auto":
+        return design, options, preprocessing or ()
+    given = {name: value for name, value in options.items() if value is not None}
+    spent = sum(step.budget_share for step in charged(preprocessing or ()))
+    _validate.real("preprocessing: sum of budget_share", spent, below=1.0)
+    width = width_after(preprocessing or (), sizes["num_features"])
+    found = recommend_design(
+        **sizes | {"num_features": width},
+        epsilon=_validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4),
+        delta=_validate.delta("target_delta", target_delta),
+        budget_share=1 - spent,
+        num_mixtures=options.get("num_mixtures"),
+    )
+    fitting = [
+        alternative
+        for alternative in found
+        if given.keys() <= set(OPTIONS[alternative.design])
+        and (preprocessing is None or alternative.center_share is None)
+    ]
+    if not fitting:
+        names = ", ".join(sorted(given))
+        _validate.fail("design", f"one that has the options {names}", "auto, which considers none")
+    best = fitting[0]
+    chosen = cast(DesignOptions, best.options | given)
+    return best.design, chosen, best.preprocessing or preprocessing or ()
+
+
+def width_after(steps: tuple[Step, ...], num_features: int) -> int:
+    """Return the width of records after the steps."""
+    for step in steps:
+        num_features = step.num_outputs(num_features)
+    return num_features
+
+
+def fix_steps(
+    preprocessing: Sequence[Step], *, target_epsilon: float, target_delta: float
+) -> tuple[Step, ...]:
+    """Fix the noise of the steps of a release that costs at most the target."""
+    _validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4)
+    gdp_mu = gdp_mu_from(target_epsilon, _validate.delta("target_delta", target_delta))
+    return plan_steps(tuple(preprocessing), gdp_mu)
 
 
 def calibrate_config(
     sizes: dict[str, int],
-    design: Design | None,
+    design: Design,
     options: DesignOptions,
     *,
     target_epsilon: float,
     target_delta: float,
+    preprocessing: tuple[Step, ...] = (),
 ) -> ReleaseConfig:
-    """Find the least noise that keeps a design at or below the target."""
+    """Find the least noise that keeps planned steps and a design at or below the target."""
     _validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4)
     _validate.delta("target_delta", target_delta)
-    joint = calibrate_noise_multiplier(
-        lambda noise: configure(sizes, design, options, noise).event, target_epsilon, target_delta
-    )
+
+    def event(noise: float) -> Event:
+        return whole_event(preprocessing, configure(sizes, design, options, noise))
+
+    joint = calibrate_noise_multiplier(event, target_epsilon, target_delta)
     config = configure(sizes, design, options, joint)
     # The full accounting may take other grids than the search did; it is the one that counts.
-    while account(config.event, target_delta).epsilon > target_epsilon:
+    while account(event(joint), target_delta).epsilon > target_epsilon:
         joint *= 1 + 1e-6
         config = configure(sizes, design, options, joint)
     return config
@@ -263,13 +404,14 @@ def calibrate_config(
 
 def solve_config(
     sizes: dict[str, int],
-    design: Design | None,
+    design: Design,
     options: DesignOptions,
     unknown: Literal["mix_size", "num_mixtures"],
     *,
     noise_multiplier: float,
     target_epsilon: float,
     target_delta: float,
+    preprocessing: tuple[Step, ...] = (),
 ) -> ReleaseConfig:
     """Find the largest mix size, or number of mixtures, that a given noise affords.
 
@@ -281,26 +423,27 @@ def solve_config(
         noise_multiplier: Joint noise multiplier.
         target_epsilon: Largest epsilon allowed.
         target_delta: Its delta.
+        preprocessing: Planned steps that the release runs before.
 
     Raises:
         InvalidInputError: The design has no such option, or no value meets the target; the error
             names the reachable range.
 
     """
-    chosen = design or configure(sizes, design, {}, noise_multiplier).design
-    if unknown not in OPTIONS[chosen]:
-        _validate.fail("unknown", f"an option of {chosen}: {', '.join(OPTIONS[chosen])}", unknown)
-    whole = unknown == "num_mixtures" or chosen == "uniform"
+    _validate.one_of("design", design, DESIGNS)
+    if unknown not in OPTIONS[design]:
+        _validate.fail("unknown", f"an option of {design}: {', '.join(OPTIONS[design])}", unknown)
+    whole = unknown == "num_mixtures" or design == "uniform"
     upper = float(sizes["num_records"]) if unknown == "mix_size" else float(_MOST_MIXTURES)
     if unknown == "mix_size" and options.get("class_prob") is not None:
         upper *= float(options["class_prob"] or 1.0)  # more would include records with certainty
 
     def with_value(value: float) -> ReleaseConfig:
         known = cast(DesignOptions, {**options, unknown: round(value) if whole else value})
-        return configure(sizes, chosen, known, noise_multiplier)
+        return configure(sizes, design, known, noise_multiplier)
 
     value = calibrate(
-        lambda value: with_value(value).event,
+        lambda value: whole_event(preprocessing, with_value(value)),
         unknown,
         target_epsilon=target_epsilon,
         target_delta=target_delta,
@@ -314,7 +457,7 @@ def solve_config(
 
 def configure(
     sizes: dict[str, int],
-    design: Design | None,
+    design: Design,
     options: DesignOptions,
     noise_multiplier: float,
 ) -> ReleaseConfig:
@@ -327,8 +470,6 @@ def configure(
     _validate.integer("num_classes", sizes["num_classes"], at_least=2)
     _validate.integer("num_features", sizes["num_features"])
     _validate.real("noise_multiplier", noise_multiplier, above=0.0, at_most=1e12)
-    if design is None:
-        design = "stratified" if sizes["num_classes"] >= _MANY_CLASSES else "poisson"
     _validate.one_of("design", design, DESIGNS)
     chosen = _chosen_options(design, options)
     if design == "hybrid":
@@ -413,28 +554,49 @@ def claim(claimed_event: Event, delta: float) -> dict[str, Any]:
     }
 
 
-def default_threads() -> int:
-    """Number of threads a release uses: the processors this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _disk_bytes(config: ReleaseConfig) -> int:
+def _disk_bytes(
+    config: ReleaseConfig, schema: Schema | None, preprocessing: tuple[Step, ...]
+) -> int:
     def table(part: MixtureConfig) -> int:
         return part.num_mixtures * (4 * part.row_width + (8 if part.labels == "public" else 0))
 
-    return sum(map(table, config.components)) + (64 << 10)
+    results = sum(_result_sizes(config, schema, preprocessing))
+    return sum(map(table, config.components)) + 8 * results + (64 << 10)
 
 
-def _peak_memory_bytes(config: ReleaseConfig) -> int:
-    """Interpreter and libraries, the input as doubles with its quantised copy, blocks in flight."""
-    records = config.num_records * (config.num_features * (8 + 2) + 12)
-    working = 0
-    for part in config.components:
-        block_rows = max(block.num_rows for block in part.blocks)
-        # Per number of a block: sum and noise (int64 each), published value, Arrow copy, buffer.
-        per_block = block_rows * part.row_width * (8 + 8 + 4 + 4 + 4) + (2 << 20)
-        inclusions = 16 * block_rows * math.ceil(part.mix_size)
-        if part.rows_per_record is not None:  # drawn for all rows at once
-            inclusions += 12 * part.num_records * part.rows_per_record
-        working = max(working, (default_threads() + 2) * (per_block + inclusions))
-    return (350 << 20) + records + working
+def _result_sizes(
+    config: ReleaseConfig, schema: Schema | None, preprocessing: tuple[Step, ...]
+) -> list[int]:
+    """Numbers that each step publishes; without a schema the records' width is not known."""
+    if schema is None:
+        return []
+    seen = step_facts(preprocessing, record_facts(schema, config.neighboring_relation))
+    return [
+        sum(math.prod(part.shape) for part in step.statistics(facts)) + facts.num_features
+        for step, facts in zip(preprocessing, seen, strict=False)
+        if step.is_charged
+    ]
+
+
+def _memory(
+    config: ReleaseConfig,
+    schema: Schema | None,
+    preprocessing: tuple[Step, ...],
+    num_records: int,
+    max_memory: int | None,
+    threads: int,
+    *,
+    resident_bytes: int = 0,
+    place: str = "max_memory",
+) -> MemoryLayout:
+    """Lay a release out; the largest of the steps' sums is there in four copies."""
+    results = 32 * max(_result_sizes(config, schema, preprocessing), default=0)
+    return memory_layout(
+        config,
+        num_records,
+        max_memory,
+        threads,
+        raw_width=schema.num_features if schema is not None and preprocessing else None,
+        other_bytes=resident_bytes + results,
+        place=place,
+    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from scipy.special import log_ndtr
 from privmix import _validate
 from privmix.accounting import gdp_mu_from
 from privmix.mechanism import Design
+from privmix.preprocess import Center, Step, UnitNorm
 
 _Vector = NDArray[np.float64]
 
@@ -19,8 +22,10 @@ _Vector = NDArray[np.float64]
 # of its least value, 1/sqrt(2), which only endless mixing reaches.
 _NOISE_MULTIPLIER = 1.2
 _ROWS_PER_FEATURE = 20
-_LABEL_BALANCE = math.sqrt(2)
+_LABEL_BALANCES = (0.7, 1.0, 1.4, 2.0, 2.8)
 _FEATURE_BUDGETS = (0.03, 0.06, 0.12, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8)
+
+_LEAST_CENTER_SHARE = 0.005
 
 # The reference population, in squared clip norms: what unit vectors have left beside their mean.
 _WITHIN, _BETWEEN = 0.5, 0.25
@@ -32,19 +37,37 @@ class Alternative:
 
     Attributes:
         design: ``hybrid``, ``signed``, ``stratified`` or ``poisson``.
+        center_share: Share of the budget for a private mean that records are centred by before
+            they are scaled to the clip norm; None for records as they are.
         num_mixtures: Rows (``hybrid``: signed rows); None for ``stratified``.
         mix_size: Planned records in such a row; None for ``stratified``.
-        feature_budget: ``hybrid``: share of the budget for the signed rows, else None.
+        feature_budget: ``hybrid``: share of the rest for the signed rows, else None.
+        label_balance: ``signed``, ``poisson``: label over feature noise multiplier, else None.
         predicted_error: Share of records that the noise-aware classifier would get wrong in the
             reference population; it ranks designs and promises nothing about given data.
 
     """
 
     design: Design
+    center_share: float | None
     num_mixtures: int | None
     mix_size: float | None
     feature_budget: float | None
+    label_balance: float | None
     predicted_error: float
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The design's options, by the names of ``privmix.plan_release``."""
+        names = ("num_mixtures", "mix_size", "feature_budget", "label_balance")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
+    def preprocessing(self) -> tuple[Step, ...]:
+        """The steps before the mechanism."""
+        if self.center_share is None:
+            return ()
+        return Center(budget_share=self.center_share), UnitNorm()
 
 
 @dataclass(frozen=True)
@@ -59,9 +82,21 @@ class _Noise:
     covariance: float | None = None
     ratio: float = 0.0
 
+    def relative_to(self, gain: float) -> _Noise:
+        """Return the noise beside records that vary by ``gain`` times as much."""
+        covariance = None if self.covariance is None else self.covariance / gain
+        return _Noise(self.offset / gain, covariance, self.ratio)
+
 
 def recommend_design(
-    *, num_records: int, num_classes: int, num_features: int, epsilon: float, delta: float
+    *,
+    num_records: int,
+    num_classes: int,
+    num_features: int,
+    epsilon: float,
+    delta: float,
+    budget_share: float = 1.0,
+    num_mixtures: int | None = None,
 ) -> tuple[Alternative, ...]:
     """Rank designs by the error predicted for the noise-aware classifier. Sees no data.
 
@@ -77,7 +112,7 @@ def recommend_design(
     The reference population has K equal classes with orthogonal offsets, and in every class the
     same Gaussian scatter with eigenvalues w_i proportional to 1 / i, i = 1..d; the squares of
     offsets are proportional to w_i^2 (classes differ where records vary); their sums are 1/2 and
-    1/4 squared clip norms. A direction is seen through noise
+    1/4 squared clip norms, and the common mean has the last 1/4. A direction is seen through noise
     N on the covariance from T rows, g = d/T, with squared cosine (1 - g N^2/w^2) / (1 + g N/w), or
     not at all for w^2 < g N^2 (Baik, Ben Arous & Peche 2005; Paul 2007); where it is not seen, the
     mean of the unseen variances stands in. With m_i the resulting metric plus the learner's
@@ -85,16 +120,25 @@ def recommend_design(
     another by D = sum(b/m) / sqrt(sum((b + v) w / m^2)) standard deviations, and
     1 - error = E[Phi(Z + D)^(K-1)].
 
+    Centring spends a share c of mu^2 on the mean, which leaves a mean of squared length a / c,
+    a = d / (n mu)^2, in place of 1/4. Scaled to the clip norm, records vary by 1 / (3/4 + a/c) times
+    as much. The share is the one that makes (3/4 + a/c) / (1 - c), to which the noise over what
+    varies is proportional, least.
+
     Args:
         num_records: Planning constant n.
         num_classes: K, at least 2.
         num_features: d.
         epsilon: Budget, above 0.
         delta: Its delta, in (0, 1).
+        budget_share: What other steps leave of the budget's squared GDP parameter.
+        num_mixtures: Rows, where that is settled; by default as many as records, and 20 a feature
+            at least.
 
     Returns:
-        The alternatives, the best first: ``stratified`` class sums, ``signed``, ``poisson``, and
-        ``hybrid`` with its best feature budget.
+        The alternatives, the best first: ``stratified`` class sums, ``signed`` and ``poisson`` with
+        their best label balance, and ``hybrid`` with its best feature budget; each with centring and
+        without.
 
     Raises:
         InvalidInputError: An argument out of range.
@@ -105,46 +149,100 @@ def recommend_design(
     d = _validate.integer("num_features", num_features)
     budget = _validate.real("epsilon", epsilon, above=0.0)
     gdp_mu = gdp_mu_from(budget, _validate.delta("delta", delta))
-    hybrids = [_hybrid(n, k, d, gdp_mu, share) for share in _FEATURE_BUDGETS]
-    found = [
-        min(hybrids, key=lambda alternative: alternative.predicted_error),
-        _mixtures("signed", n, k, d, gdp_mu),
-        _mixtures("poisson", n, k, d, gdp_mu),
-        Alternative(
-            "stratified", None, None, None, predicted_error(k, d, _Noise((k / (n * gdp_mu)) ** 2))
-        ),
-    ]
+    gdp_mu *= math.sqrt(_validate.probability("budget_share", budget_share))
+    rows = max(n, _ROWS_PER_FEATURE * d)
+    if num_mixtures is not None:
+        rows = _validate.integer("num_mixtures", num_mixtures)
+    found = []
+    for share in (_center_share(n, d, gdp_mu), None):
+        size = _Sizes(n, k, d, gdp_mu, share, rows)
+        for design, values in _CHOICES.items():
+            tried = [_ALTERNATIVES[design](size, design, value) for value in values]
+            found.append(min(tried, key=lambda alternative: alternative.predicted_error))
     return tuple(sorted(found, key=lambda alternative: alternative.predicted_error))
 
 
-def _hybrid(n: int, k: int, d: int, gdp_mu: float, share: float) -> Alternative:
-    rows, prob = _row_sizes("signed", n, d, math.sqrt(share) * gdp_mu)
+def _center_share(n: int, d: int, gdp_mu: float) -> float:
+    """Return the c at which (w + a/c) / (1 - c) is least: the root of w c^2 + 2 a c = a."""
+    left, noise = _WITHIN + _BETWEEN, d / (n * gdp_mu) ** 2
+    share = noise / (noise + math.sqrt(noise**2 + noise * left))
+    # Far below this nothing is saved any more, and the mean should not be the noisiest number.
+    return max(share, _LEAST_CENTER_SHARE)
+
+
+class _Sizes(NamedTuple):
+    """The task: sizes, budget, the share of it that centring gets, or None, and rows."""
+
+    n: int
+    k: int
+    d: int
+    gdp_mu: float
+    center_share: float | None
+    rows: int
+
+    @property
+    def mechanism_mu(self) -> float:
+        """What centring leaves for the mechanism."""
+        return self.gdp_mu * math.sqrt(1 - (self.center_share or 0.0))
+
+    def error(self, noise: _Noise) -> float:
+        """Predict the error; centring leaves more room for what varies, in place of the mean."""
+        gain = 1.0
+        if self.center_share is not None:
+            rest = self.d / (self.n * self.gdp_mu) ** 2 / self.center_share
+            gain = 1 / (_WITHIN + _BETWEEN + rest)
+        return predicted_error(self.k, self.d, noise.relative_to(gain))
+
+
+def _hybrid(size: _Sizes, design: Design, share: float) -> Alternative:
+    n, k, d, gdp_mu = size.n, size.k, size.d, size.mechanism_mu
+    rows, prob = size.rows, _sampling_prob("signed", size, math.sqrt(share) * gdp_mu)
     noise = _Noise(
         offset=(k / (n * gdp_mu)) ** 2 / (1 - share),
         covariance=_NOISE_MULTIPLIER**2 / (prob * n),
         ratio=d / rows,
     )
-    return Alternative("hybrid", rows, prob * n, share, predicted_error(k, d, noise))
+    sizes = rows, prob * n
+    return Alternative(design, size.center_share, *sizes, share, None, size.error(noise))
 
 
-def _mixtures(design: Design, n: int, k: int, d: int, gdp_mu: float) -> Alternative:
-    rows, prob = _row_sizes(design, n, d, gdp_mu)
-    feature = _NOISE_MULTIPLIER**2 * (1 + 1 / _LABEL_BALANCE**2) / (prob * n)
-    label = _LABEL_BALANCE**2 * feature
+def _mixtures(size: _Sizes, design: Design, balance: float) -> Alternative:
+    n, k, d = size.n, size.k, size.d
+    rows, prob = size.rows, _sampling_prob(design, size, size.mechanism_mu)
+    feature = _NOISE_MULTIPLIER**2 * (1 + 1 / balance**2) / (prob * n)
+    label = balance**2 * feature
     offset = k**2 * (1 / k + label) * (1 / d + feature) / rows
-    noise = _Noise(offset, feature, d / rows)
-    return Alternative(design, rows, prob * n, None, predicted_error(k, d, noise))
+    error = size.error(_Noise(offset, feature, d / rows))
+    return Alternative(design, size.center_share, rows, prob * n, None, balance, error)
 
 
-def _row_sizes(design: Design, n: int, d: int, gdp_mu: float) -> tuple[int, float]:
-    """Return the number of rows, and the inclusion probability whose noise multiplier is 1.2."""
+def _class_sums(size: _Sizes, design: Design, _: None) -> Alternative:
+    error = size.error(_Noise((size.k / (size.n * size.mechanism_mu)) ** 2))
+    return Alternative(design, size.center_share, None, None, None, None, error)
+
+
+# Each design's values of the one choice that the rule makes for it.
+_CHOICES: dict[Design, tuple[Any, ...]] = {
+    "hybrid": _FEATURE_BUDGETS,
+    "signed": _LABEL_BALANCES,
+    "poisson": _LABEL_BALANCES,
+    "stratified": (None,),
+}
+_ALTERNATIVES: dict[Design, Callable[[_Sizes, Design, Any], Alternative]] = {
+    "hybrid": _hybrid,
+    "signed": _mixtures,
+    "poisson": _mixtures,
+    "stratified": _class_sums,
+}
+
+
+def _sampling_prob(design: Design, size: _Sizes, gdp_mu: float) -> float:
+    """Return the inclusion probability whose noise multiplier is 1.2."""
     rate = 1 / _NOISE_MULTIPLIER**2
     cost = math.cosh(rate) - 1 if design == "signed" else math.expm1(rate)
-    rows = max(n, _ROWS_PER_FEATURE * d)
     largest = 1.0 if design == "signed" else 0.5
     # A row of less than one planned record wastes rows.
-    prob = max(gdp_mu / math.sqrt(rows * cost), 1 / n)
-    return rows, min(largest, prob)
+    return min(largest, max(gdp_mu / math.sqrt(size.rows * cost), 1 / size.n))
 
 
 def predicted_error(num_classes: int, num_features: int, noise: _Noise) -> float:

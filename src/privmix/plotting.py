@@ -22,6 +22,7 @@ from privmix.accounting import (
     tradeoff_curve,
 )
 from privmix.accounting.events import SimpleEvent
+from privmix.diagnostics import LabelHistogram
 from privmix.theory import RegressionSimulation
 
 if TYPE_CHECKING:
@@ -103,6 +104,31 @@ def plot_regression(
     ax.set(xscale="log", xlabel="mix size", ylabel="error of the coefficients")
     if label is not None:
         ax.legend(frameon=False)
+    return ax
+
+
+def plot_label_histogram(histogram: LabelHistogram, ax: Axes | None = None) -> Axes:
+    """Draw how often mixed label weights take which value. Errors: ImportError without matplotlib."""
+    ax = _axes(ax)
+    ax.stairs(histogram.counts, histogram.edges, fill=True, color=CERTIFIED_COLOR)
+    ax.set(xlabel="label weight", ylabel="rows times classes")
+    return ax
+
+
+def plot_mixed_distances(distances: ArrayLike, ax: Axes | None = None) -> Axes:
+    """Draw the distances of ``diagnostics.mixed_distances`` with the smallest marked.
+
+    Infinite ones are left out. Errors: ImportError without matplotlib.
+    """
+    values = np.asarray(distances, dtype=np.float64)
+    values = values[np.isfinite(values)]
+    if not values.size:
+        _validate.fail("distances", "at least one finite number", "none")
+    ax = _axes(ax)
+    ax.hist(values, bins=50, color=CERTIFIED_COLOR)
+    ax.axvline(values.min(), color=NEUTRAL_COLOR, linestyle="--", label=f"MED {values.min():.3g}")
+    ax.set(xlabel="distance to the nearest record of another class", ylabel="mixtures")
+    ax.legend(frameon=False)
     return ax
 
 

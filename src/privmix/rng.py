@@ -49,12 +49,12 @@ class KeyStream:
         self._left -= size
         if self._left < 0:
             raise RuntimeError("a key stream is exhausted after 256 GiB")
-        buffer = bytearray(size)
-        view = memoryview(buffer)
+        words = np.empty(count, dtype="<u8")
+        view = memoryview(words.view(np.uint8).data)
         for start in range(0, size, len(_ZEROS)):
             part = view[start : start + len(_ZEROS)]
             self._encryptor.update_into(_ZEROS[: len(part)], part)
-        return np.frombuffer(buffer, dtype="<u8").astype(np.uint64, copy=False)
+        return words.astype(np.uint64, copy=False)
 
     def integer(self) -> int:
         """Return the next word as a Python integer."""

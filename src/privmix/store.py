@@ -27,7 +27,9 @@ from privmix.certificate import FILE_NAME, Certificate
 from privmix.designs import RowBlock
 from privmix.journal import sync
 from privmix.mechanism import MixtureConfig, ReleaseConfig
-from privmix.plan import ReleasePlan
+from privmix.plan import ReleasePlan, record_facts
+from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
+from privmix.preprocess import Preprocessor
 from privmix.schema import Schema
 
 DATA_DIR = "data"
@@ -194,6 +196,26 @@ class Table:
         """Number of classes K."""
         return self.config.num_classes
 
+    @cached_property
+    def preprocessor(self) -> Preprocessor | None:
+        """What was done to records before they were mixed; None if nothing was.
+
+        Raises:
+            InvalidInputError: Results of charged steps that are missing, or not those of the steps.
+
+        """
+        empty = empty_preprocessor(self.certificate.to_plan())
+        if empty is None:
+            return None
+        path = self.folder / PREPROCESSING_NAME
+        if empty.is_charged and not path.is_file():
+            _validate.fail(str(path), "the results of preprocessing", "no such file")
+        content = path.read_bytes() if empty.is_charged else None
+        found = empty.with_results(content, str(path))
+        if not found.is_complete:
+            _validate.fail(str(path), f"results of {len(found.steps)} steps", len(found.results))
+        return found
+
     @property
     def num_features(self) -> int:
         """Width d of a row's features."""
@@ -353,6 +375,14 @@ class Release(Table):
         return self.certificate.mechanism.design
 
 
+def empty_preprocessor(plan: ReleasePlan) -> Preprocessor | None:
+    """Return a plan's preprocessing before its first step, or None if it has no steps."""
+    if not plan.preprocessing or plan.data_schema is None:
+        return None
+    facts = record_facts(plan.data_schema, plan.mechanism.neighboring_relation)
+    return Preprocessor(plan.preprocessing, facts)
+
+
 def combine(folders: Iterable[str | Path]) -> ComposedEvent:
     """Compose what several releases of the same people cost together.
 
@@ -420,10 +450,10 @@ mechanism; `privmix verify` recomputes its guarantee from it.
 Design `{plan.design}`:
 
 {tables}
-
+{_describe_steps(plan)}
 Columns:
 
-- `features`: {schema.num_features} numbers, the noisy sum of the records' feature vectors, each
+- `features`: {plan.mechanism.num_features} numbers, the noisy sum of the records' feature vectors, each
   clipped to L2 norm {schema.feature_clip_norm:g}, over the constant
 {described}
 Classes: {json.dumps(list(schema.classes), ensure_ascii=False)}
@@ -433,6 +463,19 @@ To load the rows: `datasets.load_dataset("FOLDER")`, `pandas.read_parquet("FOLDE
 
 A row can hold many records, one, or none: single rows mean little, and a learner should know the
 noise. `privmix train` fits one that does.
+"""
+
+
+def _describe_steps(plan: ReleasePlan) -> str:
+    if not plan.preprocessing:
+        return ""
+    names = ", ".join(f"`{step.step}`" for step in plan.preprocessing)
+    paid = any(step.is_charged for step in plan.preprocessing)
+    source = f" with the noisy results in `{PREPROCESSING_NAME}`" if paid else ""
+    return f"""
+Before they were mixed, records went through {names}{source}. Records to classify
+must go through the same: `privmix.Release("FOLDER").preprocessor.transform(x)`. The learners of
+privmix do that by themselves.
 """
 
 

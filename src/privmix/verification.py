@@ -16,6 +16,8 @@ from scipy.stats import chi2
 
 from privmix._validate import FrozenModel, InvalidInputError
 from privmix.certificate import FILE_NAME, FORMAT_VERSION
+from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
+from privmix.preprocess import charged
 from privmix.store import (
     CARD_NAME,
     Release,
@@ -85,8 +87,10 @@ def verify(folder: str | Path, *, expect_digest: str | None = None) -> Verificat
     if not file_reasons:  # what is not the certified content is not worth a look
         reasons += _guarded(lambda: _check_content(release))
     if not reasons:
+        share = FALSE_ALARM / 3  # of at most two tables, and of preprocessing
+        reasons += _guarded(lambda: check_preprocessing(release, share))
         for table in release.tables:
-            reasons += _guarded(lambda table=table: check_rows(table, FALSE_ALARM / 2))
+            reasons += _guarded(lambda table=table: check_rows(table, share))
     return Verification(
         valid=not reasons,
         epsilon=certificate.epsilon,
@@ -121,8 +125,10 @@ def check_files(release: Release) -> list[str]:
         for name in sorted(stated.keys() & found.keys())
         if stated[name] != found[name]
     ]
-    if {name for name in stated if not is_part_name(name)} != {CARD_NAME}:
-        reasons.append(f"certificate: files are not a {CARD_NAME} and parts under data/")
+    beside = {CARD_NAME} | ({PREPROCESSING_NAME} if charged(certificate.preprocessing) else set())
+    if {name for name in stated if not is_part_name(name)} != beside:
+        due = ", a ".join(sorted(beside))
+        reasons.append(f"certificate: files are not a {due} and parts under data/")
     return reasons
 
 
@@ -145,6 +151,33 @@ def _check_content(release: Release) -> list[str]:
     if rows != certificate.mechanism.num_mixtures:
         due = certificate.mechanism.num_mixtures
         reasons.append(f"data: {rows} rows, but the certificate states {due}")
+    return reasons
+
+
+def check_preprocessing(release: Release, false_alarm: float = FALSE_ALARM) -> list[str]:
+    """Check what charged steps published.
+
+    Names, shapes and types are those of the steps; what follows from the published integers is
+    recomputed; and the sum of squares of each statistic is tested against the stated noise, as in
+    :func:`check_rows`.
+
+    Returns:
+        A line for each finding.
+
+    """
+    preprocessor = release.preprocessor
+    if preprocessor is None:
+        return []
+    reasons = preprocessor.problems()
+    if preprocessor.is_charged:
+        content = (release.folder / PREPROCESSING_NAME).read_bytes()
+        if content != preprocessor.to_bytes():
+            reasons.append(f"{PREPROCESSING_NAME}: not written as privmix writes it")
+    published = list(preprocessor.published())
+    for place, integers, stddev in published:
+        floor = chi2.ppf(false_alarm / len(published), integers.size)
+        if float(np.square(integers / stddev).sum()) < floor:
+            reasons.append(f"{PREPROCESSING_NAME}: {place} varies less than the stated noise")
     return reasons
 
 

@@ -23,6 +23,8 @@ class FakeRelease:
     block_rows: int = 37
     config: object = None
     tables: tuple = ()
+    target: str = "class"
+    target_bounds: tuple | None = None
 
     @property
     def num_classes(self):
@@ -193,3 +195,59 @@ def blobs(num_classes=4, num_features=12, num_records=1200, spread=0.3, seed=1):
 @pytest.fixture
 def make_blobs():
     return blobs
+
+
+@dataclass
+class Regression:
+    """Records of a linear model, and releases of their targets."""
+
+    x: np.ndarray
+    z: np.ndarray
+    coef: np.ndarray
+    bounds: tuple
+
+    def release(self, design, *, rows, mix_size=8.0, noise=1.0, seed=0, **options):
+        rng = np.random.default_rng(seed)
+        n = len(self.x)
+        if design == "uniform":
+            chosen = (rng.random((rows, n)).argsort(axis=1) < mix_size).astype(float)
+        else:
+            chosen = bernoulli(rng, rows, n, mix_size / n)
+            if design == "signed":
+                chosen *= rng.choice([-1, 1], size=chosen.shape)
+        low, high = np.array(self.bounds).T
+        scaled = (self.z - (low + high) / 2) / ((high - low) / 2)
+        x_noise, z_noise = noise, noise * np.sqrt(2)
+        features = chosen @ self.x + x_noise * rng.standard_normal((rows, self.x.shape[1]))
+        targets = chosen @ scaled + z_noise * rng.standard_normal((rows, self.z.shape[1]))
+        return FakeRelease(
+            design,
+            tuple(f"output {j}" for j in range(self.z.shape[1])),
+            (features / mix_size).astype(np.float32),
+            (targets / mix_size).astype(np.float32),
+            n,
+            mix_size,
+            mix_size / n,
+            1.0,
+            x_noise / mix_size,
+            z_noise / mix_size,
+            block_rows=500,
+            target="regression",
+            target_bounds=self.bounds,
+            **options,
+        )
+
+
+def regression(seed=0, count=400, intercept=0.1):
+    """Two targets in other units; ``intercept`` 0 puts all means at the middle of the bounds."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((count, 5)) * [0.4, 0.3, 0.3, 0.2, 0.2] + intercept
+    x /= np.maximum(1, np.linalg.norm(x, axis=1, keepdims=True))
+    coef = np.array([[0.5, -0.3, 0.2, 0, 0.1], [0, 0.4, 0, -0.4, 0.2]])
+    scaled = x @ coef.T + 0.1 * rng.standard_normal((count, 2)) + intercept
+    return Regression(x, 5 * scaled + 20, 5 * coef, ((15.0, 25.0), (15.0, 25.0)))
+
+
+@pytest.fixture
+def make_regression():
+    return regression

@@ -91,4 +91,12 @@ def test_what_cannot_be_saved(designs, make_blobs, tmp_path):
 
 
 def test_learners_by_name():
-    assert set(LEARNERS) == {"noise-aware", "kl-softmax"}
+    assert set(LEARNERS) == {
+        "noise-aware",
+        "kl-softmax",
+        "fisher",
+        "bias-corrected-sgd",
+        "network",
+        "noise-aware-regression",
+        "bias-corrected-sgd-regression",
+    }

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -230,3 +232,73 @@ def test_is_a_scikit_learn_estimator(make_blobs):
     model = clone(NoiseAwareClassifier())
     with pytest.raises(Exception, match="not fitted"):
         model.predict(make_blobs()[0])
+
+
+def test_a_class_prior_moves_the_decision_and_becomes_logits(design, make_blobs):
+    x, y = make_blobs(spread=0.9)
+    release = design(x, y, range(4))
+    plain = NoiseAwareClassifier().fit(release)
+    counts = [70, 10, 10, 10]
+    model = NoiseAwareClassifier().fit(release, class_prior=counts)
+    np.testing.assert_allclose(model.class_prior_, np.array(counts) / 100)
+    assert model.logit_scale_ == 1
+    logits = plain.logit_scale_ * plain.decision_function(x) + np.log(model.class_prior_)
+    np.testing.assert_allclose(model.decision_function(x), logits)
+    assert (model.predict(x) == 0).mean() >= (plain.predict(x) == 0).mean()
+    never = NoiseAwareClassifier().fit(release, class_prior=[1, 1, 0, 1])
+    assert (never.predict(x) != 2).all() and np.isfinite(never.intercept_).all()
+
+
+@pytest.mark.parametrize("name", ["poisson", "signed", "stratified", "hybrid"])
+def test_class_sizes_are_estimated(designs, make_blobs, name):
+    x, y = make_blobs(num_records=3000)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    keep = (y != 3) | (np.arange(3000) % 4 == 0)
+    options = {"noise": 0.5} if name == "stratified" else {"rows": 20_000, "noise": 0.3}
+    release = designs[name](x[keep], y[keep], range(4), **options)
+    model = NoiseAwareClassifier().fit(release, class_prior="estimated")
+    truth = np.bincount(y[keep]) / keep.sum()
+    np.testing.assert_allclose(model.class_prior_, truth, atol=0.04)
+
+
+def test_charged_counts_are_a_prior(designs, make_blobs):
+    release = designs["stratified"](*make_blobs(), range(4))
+    with pytest.raises(InvalidInputError, match=r"class_prior.*preprocessing.*none"):
+        NoiseAwareClassifier().fit(release, class_prior="counts")
+    release.preprocessor = SimpleNamespace(class_counts=np.array([30, 50, 25, -5]), num_inputs=12)
+    model = NoiseAwareClassifier().fit(release, class_prior="counts")
+    np.testing.assert_allclose(model.class_prior_, np.array([30, 50, 25, 0]) / 105, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "prior", [[1, 1, 1], [1, 1, 1, -1], [0, 0, 0, 0], [1, 1, 1, np.nan], "uniform", ["a"] * 4]
+)
+def test_bad_priors(designs, make_blobs, prior):
+    release = designs["stratified"](*make_blobs(), range(4))
+    with pytest.raises(InvalidInputError, match="class_prior"):
+        NoiseAwareClassifier().fit(release, class_prior=prior)
+
+
+def test_a_rare_class_is_found(designs):
+    """1 % of the records; without a prior its recall is nearly that of the others."""
+    rng = np.random.default_rng(0)
+    y = np.where(np.arange(4000) % 100 == 0, 3, np.arange(4000) % 3)
+    means = 2 * np.eye(4, 8)
+    x = means[y] + 0.3 * rng.standard_normal((4000, 8))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    for name in ("signed", "hybrid"):
+        release = designs[name](x, y, range(4), rows=6000, mix_size=400.0)
+        assert (NoiseAwareClassifier().fit(release).predict(x)[y == 3] == 3).mean() > 0.9
+
+
+@pytest.mark.parametrize("num_classes", [2, 1000])
+def test_few_and_many_classes(designs, num_classes):
+    rng = np.random.default_rng(0)
+    means = rng.standard_normal((num_classes, 60))
+    y = np.arange(4000) % num_classes
+    x = means[y] + 0.3 * rng.standard_normal((4000, 60))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    release = designs["hybrid"](x, y, range(num_classes), rows=3000)
+    model = NoiseAwareClassifier().fit(release)
+    assert model.score(x, y) > 0.9
+    assert np.isfinite(model.predict_proba(x[:50])).all()

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from privmix import _validate
 from privmix.mechanism import DESIGNS
@@ -31,7 +31,7 @@ ERR = Console(stderr=True, soft_wrap=True, highlight=False)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Design = Annotated[
-    str | None, typer.Option(help=f"One of {', '.join(DESIGNS)}, or auto (see plan --explain).")
+    str | None, typer.Option(help=f"One of {', '.join(DESIGNS)} [auto: see plan --explain].")
 ]
 MixSize = Annotated[float | None, typer.Option(help="Planned records in a row [64].")]
 NumMixtures = Annotated[int | None, typer.Option(help="Rows [the number of records].")]
@@ -61,10 +61,41 @@ Relation = Annotated[str | None, typer.Option(help="transposed: add_or_remove_on
 LabelBalance = Annotated[
     float | None, typer.Option(help="Label over feature noise multiplier [sqrt 2].")
 ]
+CenterOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Centre records by a private mean with this share of the budget, then scale them "
+        "to the clip norm [auto decides; 0: do not]."
+    ),
+]
+CountsOption = Annotated[
+    bool, typer.Option("--class-counts", help="Publish noisy class counts (2 % of the budget).")
+]
+SelectOption = Annotated[
+    int | None,
+    typer.Option("--select-features", help="Keep this many features, chosen privately (10 %)."),
+]
+SubspaceOption = Annotated[
+    int | None,
+    typer.Option("--subspace", help="Project onto this many principal directions (10 %)."),
+]
+ProjectionOption = Annotated[
+    int | None,
+    typer.Option("--random-projection", help="Project at random, by public signs, at no cost."),
+]
+UnitNormOption = Annotated[
+    bool, typer.Option("--unit-norm", help="Scale records to the clip norm, at no cost.")
+]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="Schema file (JSON).")]
 Label = Annotated[str | None, typer.Option("--label", help="Label column of a table.")]
-FeaturesKey = Annotated[str | None, typer.Option(help="Array of an .npz with the features.")]
-LabelKey = Annotated[str | None, typer.Option(help="Array of an .npz with the labels.")]
+FeaturesKey = Annotated[
+    str | None, typer.Option(help="Array of an .npz or .zarr with the features.")
+]
+LabelKey = Annotated[str | None, typer.Option(help="Array of an .npz or .zarr with the labels.")]
+Labels = Annotated[Path | None, typer.Option(help=".npy with the labels of an .npy.")]
+MaxMemory = Annotated[
+    str | None, typer.Option(help="Memory to stay within, such as 1GB [half the machine's].")
+]
 # Wrong usage as Typer reports it; the class itself has no public name.
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
 
@@ -90,42 +121,64 @@ def print_facts(facts: dict[str, Any]) -> None:
         OUT.print(f"{name}: {shown}", markup=False)
 
 
+class Pace:
+    """How fast a piece of work goes, from the first report on: what came before does not count."""
+
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+        self._first: tuple[float, int] | None = None
+
+    def tell(self, done: int, total: int | None) -> str:
+        """Return rate and time left, or nothing before there is anything to judge by."""
+        now = monotonic()
+        if self._first is None:
+            self._first = (now, done)
+        start, before = self._first
+        if done <= before or now <= start:
+            return ""
+        rate = (done - before) / (now - start)
+        if total is None:
+            return f"{rate:,.0f} {self._unit}/s"
+        left = round((total - done) / rate)
+        shown = f"{left} s" if left < 120 else f"{left // 60} min"
+        return f"{rate:,.0f} {self._unit}/s, about {shown} left"
+
+
 @contextmanager
 def progress_bar(unit: str) -> Iterator[Any]:
     """Yield a callback (done, total): a bar on a terminal, now and then a line elsewhere."""
     if not ERR.is_terminal:
         yield _LinePrinter(unit)
         return
-    columns = (TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    pace = Pace(unit)
+    columns = (
+        TextColumn(unit),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[pace]}"),
+    )
     with Progress(*columns, console=ERR, transient=True) as bar:
-        task = bar.add_task(unit, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        task = bar.add_task(unit, total=None, pace="")
+        yield lambda done, total: bar.update(
+            task, completed=done, total=total, pace=pace.tell(done, total)
+        )
 
 
 class _LinePrinter:
-    """Plain progress lines, the first two seconds after the work began and then every ten.
-
-    The time left is judged from the first call on, so that what came before does not count.
-    """
+    """Plain progress lines, the first two seconds after the work began and then every ten."""
 
     def __init__(self, unit: str) -> None:
-        self._unit = unit
-        self._first: tuple[float, int] | None = None
-        self._due = 0.0
+        self._unit, self._pace = unit, Pace(unit)
+        self._due: float | None = None
 
     def __call__(self, done: int, total: int | None) -> None:
-        now = monotonic()
-        if self._first is None:
-            self._first, self._due = (now, done), now + 2
-        if now < self._due:
-            return
-        self._due = now + 10
-        start, before = self._first
-        if total is None:
-            ERR.print(f"{done} {self._unit}")
-            return
-        left = (now - start) * (total - done) / max(1, done - before)
-        ERR.print(f"{done} of {total} {self._unit}, about {left:.0f} s left")
+        now, pace = monotonic(), self._pace.tell(done, total)
+        if self._due is None:
+            self._due = now + 2
+        if now >= self._due:
+            self._due = now + 10
+            share = f"{done}" if total is None else f"{done} of {total}"
+            ERR.print(f"{share} {self._unit}" + (pace and f", {pace}"))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -37,14 +37,30 @@ def train_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.")],
     out: Annotated[Path, typer.Option(help="Model file to write (.safetensors).")],
     learner: Annotated[
-        str, typer.Option(help="noise-aware, or kl-softmax (the papers' learner).")
+        str,
+        typer.Option(
+            help="noise-aware; of the papers: kl-softmax, bias-corrected-sgd, network, fisher "
+            "(after a feature selection); for releases of numbers: noise-aware-regression, "
+            "bias-corrected-sgd-regression."
+        ),
     ] = "noise-aware",
+    image_shape: Annotated[
+        str | None,
+        typer.Option(help="network: shape of the features, channels first, as in 3x32x32."),
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the rows, for learners that make several.")
+    ] = None,
+    denoise: Annotated[
+        str | None, typer.Option(help="network: none, posterior or gaussian (one pixel).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train a model on a release.
 
     Example:
         privmix train release/ --out model.safetensors
+        privmix train pixels/ --learner network --image-shape 3x32x32 --out network.safetensors
 
     """
     from privmix.learners import LEARNERS, save_model
@@ -52,6 +68,8 @@ def train_command(
     from privmix.verification import check_files
 
     made = LEARNERS[_validate.one_of("--learner", learner, LEARNERS)]()
+    shape = None if image_shape is None else _image_shape(image_shape)
+    _set_options(made, learner, image_shape=shape, epochs=epochs, denoise=denoise)
     if out.is_dir() or not out.absolute().parent.is_dir():
         _validate.fail("--out", "a file in an existing folder", str(out))
     if any((parent / "certificate.json").exists() for parent in out.absolute().parents):
@@ -69,6 +87,23 @@ def train_command(
         print_json(result)
     else:
         print_facts(result)
+
+
+def _image_shape(text: str) -> tuple[int, ...]:
+    parts = text.lower().split("x")
+    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+        _validate.fail("--image-shape", "CHANNELSxHEIGHTxWIDTH, as in 3x32x32", repr(text))
+    return tuple(int(part) for part in parts)
+
+
+def _set_options(made: Any, learner: str, **options: Any) -> None:
+    """Set a learner's parameters; one that it does not have is refused."""
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name not in made.get_params():
+            _validate.fail(f"--{name.replace('_', '-')}", f"nothing for learner {learner}", value)
+        made.set_params(**{name: value})
 
 
 @app.command("evaluate", no_args_is_help=True)
@@ -106,12 +141,12 @@ def evaluate_command(
 
     from privmix.extractor import FeaturesHeader
     from privmix.features.extraction import transform_records
-    from privmix.learners import load_model
+    from privmix.learners import LinearRegressor, load_model
     from privmix.readers import LabelledData, read_labelled
     from privmix.records import match_labels
 
     learner = load_model(model)
-    classes = learner.classes_.tolist()
+    classes = [] if isinstance(learner, LinearRegressor) else learner.classes_.tolist()
     header = FeaturesHeader.of_file(source)
     named = any(option is not None for option in (extractor, text_column, image_column))
     if named or (is_raw(source, header, learner.extractor_) and not features_as_given):
@@ -134,12 +169,16 @@ def evaluate_command(
         data = read_labelled(
             source, label=label, classes=classes, features_key=features_key, label_key=label_key
         )
-    truth = match_labels(data.labels, classes)
-    predicted = match_labels(learner.predict(data.features), classes)
+    if isinstance(learner, LinearRegressor):
+        found = {"r2": float(learner.score(data.features, data.labels))}
+    else:
+        truth = match_labels(data.labels, classes)
+        predicted = match_labels(learner.predict(data.features), classes)
+        found = {"accuracy": float(np.mean(truth == predicted))}
     result = {
-        "accuracy": float(np.mean(truth == predicted)),
-        "num_test_records": len(truth),
-        "note": "accuracy is a fact about the test set and is not protected by the release",
+        **found,
+        "num_test_records": len(data.labels),
+        "note": f"{next(iter(found))} is a fact about the test set and is not protected by the release",
     }
     if as_json:
         print_json(result)

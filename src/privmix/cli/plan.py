@@ -14,28 +14,55 @@ from privmix.cli._common import (
     ERR,
     OUT,
     Alpha,
+    CenterOption,
     ClassesPerRow,
     ClassProb,
+    CountsOption,
     Design,
     Eligibility,
     FeatureBudget,
     Json,
     LabelBalance,
+    MaxMemory,
     MixSize,
     NumMixtures,
+    ProjectionOption,
     Relation,
     RowsPerClass,
     RowsPerRecord,
     SamplingProb,
     SchemaFile,
+    SelectOption,
+    SubspaceOption,
+    UnitNormOption,
     WeightClip,
     Weights,
     app,
     print_json,
     read_schema,
 )
-from privmix.plan import DesignOptions, ReleasePlan, calibrate_config, configure, solve_config
+from privmix.plan import (
+    DesignOptions,
+    ReleasePlan,
+    calibrate_config,
+    choose_design,
+    configure,
+    fix_steps,
+    solve_config,
+    width_after,
+)
 from privmix.planning_rule import recommend_design
+from privmix.preprocess import (
+    Center,
+    ClassCounts,
+    RandomProjection,
+    SelectFeatures,
+    Step,
+    Subspace,
+    UnitNorm,
+    charged,
+)
+from privmix.resources import parse_bytes
 from privmix.schema import Schema
 
 
@@ -71,9 +98,16 @@ def plan_command(
     weight_clip: WeightClip = None,
     neighboring_relation: Relation = None,
     label_balance: LabelBalance = None,
+    center: CenterOption = None,
+    class_counts: CountsOption = False,
+    select_features: SelectOption = None,
+    subspace: SubspaceOption = None,
+    random_projection: ProjectionOption = None,
+    unit_norm: UnitNormOption = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Compare designs by a learner's predicted error.")
     ] = False,
+    max_memory: MaxMemory = None,
     out: Annotated[Path | None, typer.Option(help="Write the plan here, for release.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -116,15 +150,25 @@ def plan_command(
         neighboring_relation=neighboring_relation,
         label_balance=label_balance,
     )
+    preprocessing = preprocessing_steps(
+        center=center,
+        class_counts=class_counts,
+        select_features=select_features,
+        subspace=subspace,
+        random_projection=random_projection,
+        unit_norm=unit_norm,
+    )
     plan = make_plan(
         facts,
         known,
         design,
         options,
+        preprocessing=preprocessing,
         epsilon=epsilon,
         delta=delta,
         noise_multiplier=noise_multiplier,
         solve_for=solve_for,
+        max_memory=None if max_memory is None else parse_bytes("--max-memory", max_memory),
     )
     if out is not None:
         try:
@@ -172,27 +216,53 @@ def _explain(sizes: dict[str, Any], epsilon: float | None, delta: float, as_json
     if as_json:
         print_json({"alternatives": [asdict(alternative) for alternative in found]})
         return
-    table = Table("design", "rows", "mix size", "feature budget", "predicted error")
+    table = Table("design", "centre", "rows", "mix size", "split", "predicted error")
     for a in found:
+        center = "-" if a.center_share is None else f"{a.center_share:.2g}"
         rows = "100 a class" if a.num_mixtures is None else str(a.num_mixtures)
         size = "-" if a.mix_size is None else f"{a.mix_size:.4g}"
-        budget = "-" if a.feature_budget is None else f"{a.feature_budget:g}"
-        table.add_row(a.design, rows, size, budget, f"{a.predicted_error:.1%}")
+        split = "-" if a.feature_budget is None else f"features {a.feature_budget:g}"
+        if a.label_balance is not None:
+            split = f"balance {a.label_balance:g}"
+        table.add_row(a.design, center, rows, size, split, f"{a.predicted_error:.1%}")
     OUT.print(table)
-    OUT.print("The error is that of a reference population: it ranks designs, no more.")
+    OUT.print(
+        "centre: share of the budget for a private mean, subtracted before records are scaled.\n"
+        "split: share of the rest for rows of features (hybrid); label over feature noise.\n"
+        "The error is that of a reference population: it ranks designs, no more."
+    )
 
 
-def _recommended(
-    sizes: dict[str, Any], epsilon: float | None, delta: float, options: DesignOptions
-) -> tuple[str, DesignOptions]:
-    """Resolve ``--design auto``: the best alternative, with what the user set taking precedence."""
-    if epsilon is None:
-        _validate.fail("--epsilon", "a number beside --design auto", "nothing")
-    best = recommend_design(**sizes, epsilon=epsilon, delta=delta)[0]
-    names = ("mix_size", "num_mixtures", "feature_budget")
-    chosen = {name: getattr(best, name) for name in names if getattr(best, name) is not None}
-    given = {name: value for name, value in options.items() if value is not None}
-    return best.design, cast(DesignOptions, chosen | given)
+def preprocessing_steps(
+    *,
+    center: float | None,
+    class_counts: bool,
+    select_features: int | None,
+    subspace: int | None,
+    random_projection: int | None,
+    unit_norm: bool,
+) -> tuple[Step, ...] | None:
+    """Turn flags into steps, in the order of the flags' help; None where none is given.
+
+    What changes records is followed by scaling to the clip norm once ``--center`` or
+    ``--unit-norm`` asks for it.
+    """
+    flags = (class_counts, select_features, subspace, random_projection, unit_norm)
+    if center is None and not any(flag is not None and flag is not False for flag in flags):
+        return None
+    scale: tuple[Step, ...] = (UnitNorm(),) if center or unit_norm else ()
+    steps: tuple[Step, ...] = scale if unit_norm and not center else ()
+    if center:
+        steps += (Center(budget_share=center), *scale)
+    if class_counts:
+        steps += (ClassCounts(),)
+    if select_features is not None:
+        steps += (SelectFeatures(num_selected=select_features), *scale)
+    if subspace is not None:
+        steps += (Subspace(num_directions=subspace), *scale)
+    if random_projection is not None:
+        steps += (RandomProjection(num_directions=random_projection), *scale)
+    return steps
 
 
 def make_plan(
@@ -203,8 +273,10 @@ def make_plan(
     *,
     epsilon: float | None,
     delta: float,
+    preprocessing: tuple[Step, ...] | None = None,
     noise_multiplier: float | None = None,
     solve_for: str | None = None,
+    max_memory: int | None = None,
 ) -> ReleasePlan:
     """Plan with one unknown: the noise, epsilon, or what ``solve_for`` names."""
     if epsilon is not None:
@@ -215,9 +287,6 @@ def make_plan(
             f"note: delta {delta:g} is above 1 / num_records; it allows that much probability of "
             "giving some record away outright"
         )
-    if design == "auto":
-        design, options = _recommended(sizes, epsilon, delta, options)
-    kind: Any = design  # checked where the mechanism is built
     if epsilon is None and noise_multiplier is None:
         _validate.fail("--epsilon", "a value, or --noise-multiplier to be told it", "nothing")
     if (solve_for is not None) != (epsilon is not None and noise_multiplier is not None):
@@ -225,23 +294,40 @@ def make_plan(
             "mix_size or num_mixtures if, and only if, --epsilon and --noise-multiplier are set"
         )
         _validate.fail("--solve-for", allowed, solve_for or "nothing")
+    if epsilon is None:
+        for option, value in (("--design", design in (None, "auto")), ("--center", preprocessing)):
+            if value:
+                _validate.fail("--epsilon", f"a value, for what {option} asks for", "nothing")
+        assert noise_multiplier is not None
+        config = configure(sizes, cast(Any, design), options, noise_multiplier)
+        return ReleasePlan.for_config(config, delta, schema)
+    target = {"target_epsilon": epsilon, "target_delta": delta}
+    kind, options, steps = choose_design(
+        sizes, cast(Any, design or "auto"), options, preprocessing, **target
+    )
+    steps = fix_steps(steps, **target)
+    left = sizes | {"num_features": width_after(steps, sizes["num_features"])}
     if noise_multiplier is None:
-        assert epsilon is not None
-        config = calibrate_config(sizes, kind, options, target_epsilon=epsilon, target_delta=delta)
-    elif epsilon is None:
-        config = configure(sizes, kind, options, noise_multiplier)
+        config = calibrate_config(left, kind, options, **target, preprocessing=steps)
     else:
         unknown: Any = _validate.one_of("--solve-for", solve_for, ("mix_size", "num_mixtures"))
         config = solve_config(
-            sizes,
+            left,
             kind,
             options,
             unknown,
             noise_multiplier=noise_multiplier,
-            target_epsilon=epsilon,
-            target_delta=delta,
+            **target,
+            preprocessing=steps,
         )
-    return ReleasePlan.for_config(config, delta, schema)
+    return ReleasePlan.for_config(config, delta, schema, steps, max_memory=max_memory)
+
+
+def _describe_step(step: Step) -> str:
+    cost = "no cost"
+    for paid in charged((step,)):
+        cost = f"noise multiplier {paid.joint_noise:.6g}"
+    return f"{step.step} ({cost})"
 
 
 def _plan_table(plan: ReleasePlan) -> Table:
@@ -249,6 +335,7 @@ def _plan_table(plan: ReleasePlan) -> Table:
     table = Table("", "", title="privmix plan", show_header=False)
     guarantee = f"{plan.epsilon:.6g}, {plan.delta:g} ({mechanism.neighboring_relation})"
     rows = [("design", plan.design), ("epsilon, delta", guarantee)]
+    rows += [("preprocessing", _describe_step(step)) for step in plan.preprocessing]
     for part in mechanism.components:
         label = part.label_noise_multiplier
         name = f"{part.design} " if len(mechanism.components) > 1 else ""

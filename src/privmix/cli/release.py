@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from time import monotonic
 from typing import Annotated, Any
 
 import typer
@@ -13,8 +14,10 @@ from privmix.cli._common import (
     ERR,
     OUT,
     Alpha,
+    CenterOption,
     ClassesPerRow,
     ClassProb,
+    CountsOption,
     Design,
     Eligibility,
     FeatureBudget,
@@ -23,13 +26,19 @@ from privmix.cli._common import (
     Label,
     LabelBalance,
     LabelKey,
+    Labels,
+    MaxMemory,
     MixSize,
     NumMixtures,
+    ProjectionOption,
     Relation,
     RowsPerClass,
     RowsPerRecord,
     SamplingProb,
     SchemaFile,
+    SelectOption,
+    SubspaceOption,
+    UnitNormOption,
     WeightClip,
     Weights,
     app,
@@ -48,15 +57,16 @@ from privmix.cli._raw import (
     extract_with_progress,
     open_raw,
 )
-from privmix.cli.plan import design_options, make_plan
-from privmix.plan import ReleasePlan, default_threads
+from privmix.cli.plan import design_options, make_plan, preprocessing_steps
+from privmix.plan import ReleasePlan
+from privmix.resources import default_threads
 from privmix.schema import Schema
 
 
 @app.command("release", no_args_is_help=True)
 def release_command(
     source: Annotated[
-        Path, typer.Argument(metavar="INPUT", help="Records: .parquet, .csv, .npz, ...")
+        Path, typer.Argument(metavar="INPUT", help=".parquet, .csv, .npz, .npy, .zarr, or a folder")
     ],
     out: Annotated[Path, typer.Option(help="Release folder; must not exist, or be empty.")],
     schema: SchemaFile = None,
@@ -66,6 +76,7 @@ def release_command(
     label: Label = None,
     features_key: FeaturesKey = None,
     label_key: LabelKey = None,
+    labels: Labels = None,
     extractor: ExtractorSpec = None,
     text_column: TextColumn = None,
     image_column: ImageColumn = None,
@@ -85,6 +96,12 @@ def release_command(
     weight_clip: WeightClip = None,
     neighboring_relation: Relation = None,
     label_balance: LabelBalance = None,
+    center: CenterOption = None,
+    class_counts: CountsOption = False,
+    select_features: SelectOption = None,
+    subspace: SubspaceOption = None,
+    random_projection: ProjectionOption = None,
+    unit_norm: UnitNormOption = False,
     on_bad_record: Annotated[
         str, typer.Option(help="error: refuse NaN, infinity and unknown labels; zero: blank them.")
     ] = "error",
@@ -99,6 +116,7 @@ def release_command(
     ] = None,
     dataset_id: Annotated[str | None, typer.Option(help="The data set's name there.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads [all processors].")] = None,
+    max_memory: MaxMemory = None,
     test_seed: Annotated[
         int | None, typer.Option(help="Tests only: repeatable, NOT PRIVATE; verify rejects it.")
     ] = None,
@@ -112,15 +130,24 @@ def release_command(
 
         privmix release train.npz --features-key x --label-key y --plan plan.json --out release/
 
+        privmix release features.npy --labels labels.npy --plan plan.json --out release/
+        --max-memory 1GB
+
         privmix release train.csv --label intent --text-column text --extractor sentence
         --plan plan.json --out release/
 
     """
-    from privmix.engine import check_out, ledger_charge, recheck_plan, release_records
+    from privmix.engine import (
+        check_out,
+        ledger_charge,
+        plan_memory,
+        recheck_plan,
+        release_records,
+    )
     from privmix.extractor import FeaturesHeader
     from privmix.journal import RunFolder
-    from privmix.readers import read_labelled
-    from privmix.records import bound_records
+    from privmix.readers import open_labelled
+    from privmix.records import bound_records, feature_source
 
     threads = default_threads() if threads is None else _validate.integer("--threads", threads)
     target = check_out(out)
@@ -140,10 +167,18 @@ def release_command(
         "neighboring_relation": neighboring_relation,
         "label_balance": label_balance,
     }
+    flags: dict[str, Any] = {
+        "center": center,
+        "class_counts": class_counts,
+        "select_features": select_features,
+        "subspace": subspace,
+        "random_projection": random_projection,
+        "unit_norm": unit_norm,
+    }
     if plan is not None:
         others = {"epsilon": epsilon, "delta": delta, "schema": schema, "design": design, **given}
-        for name, value in others.items():
-            if value is not None:
+        for name, value in (others | flags).items():
+            if value is not None and value is not False:
                 option = "--" + name.replace("_", "-")
                 _validate.fail(option, "nothing beside --plan, which states it", value)
         made = ReleasePlan.from_json(read_text(plan), place=str(plan))
@@ -156,7 +191,15 @@ def release_command(
         facts = read_schema(schema)
         sizes = {n: getattr(facts, n) for n in ("num_records", "num_classes", "num_features")}
         options = design_options(facts.num_classes, **given)
-        made = make_plan(facts, sizes, design, options, epsilon=epsilon, delta=delta)
+        made = make_plan(
+            facts,
+            sizes,
+            design,
+            options,
+            epsilon=epsilon,
+            delta=delta,
+            preprocessing=preprocessing_steps(**flags),
+        )
     if made.data_schema is None:
         _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
@@ -181,24 +224,38 @@ def release_command(
     elif text_column is not None or image_column is not None:
         _validate.fail("--extractor", "an extractor for raw records", "nothing")
     header = FeaturesHeader.of_file(source)
-    data = read_labelled(
+    data = open_labelled(
         source,
         label=label,
         classes=made.data_schema.classes,
         features_key=features_key,
         label_key=label_key,
+        labels=labels,
     )
-    records = bound_records(*data, made.data_schema, on_bad_record)  # type: ignore[arg-type]
+    features = feature_source(data.features, made.data_schema.num_features)
+    layout = plan_memory(made, features, max_memory, threads, place="--max-memory")
+    with progress_bar("records") as progress:
+        records = bound_records(
+            features,
+            data.labels,
+            made.data_schema,
+            on_bad_record,  # type: ignore[arg-type]
+            in_memory=layout.in_memory,
+            threads=threads,
+            progress=progress,
+        )
     _tell_holder(records.count, records.num_clipped, records.num_replaced, made.data_schema)
     if dry_run:
         return
     if test_seed is not None:
         ERR.print("warning: --test-seed makes a release that protects nobody")
+    started = monotonic()
     with progress_bar("rows") as progress:
         published = release_records(
             records,
             made,
             out=target,
+            sums_bytes=layout.sums_bytes,
             resume=resume,
             charge=ledger_charge(ledger, dataset_id, made, note=str(out)),
             test_seed=test_seed,
@@ -208,6 +265,10 @@ def release_command(
         )
     if extractor is not None:
         shutil.rmtree(store, ignore_errors=True)
+    size = sum(path.stat().st_size for path in published.folder.rglob("*") if path.is_file())
+    ERR.print(
+        f"{published.num_mixtures} rows, {size / 1e6:.1f} MB, in {monotonic() - started:.1f} s"
+    )
     certificate = published.certificate
     result = {
         "out": str(out),

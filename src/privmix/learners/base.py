@@ -9,11 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from privmix import _validate
 from privmix.extractor import ExtractorIdentity
+from privmix.preprocess import Preprocessor
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -81,11 +82,22 @@ class HybridLike(ReleaseLike, Protocol):
 
 @dataclass(frozen=True)
 class LinearRule:
-    """Scores are ``(x - center) @ weights.T``; ``logit_scale`` turns them into logits."""
+    """Scores are ``(x - center) @ weights.T``, with what the rule takes to be true of them.
+
+    Attributes:
+        weights: (K, d).
+        center: (d,).
+        means: (K, K) mean score k of the records of class l, at [k, l].
+        covariance: (K, K) covariance of the scores of a class's records.
+        class_sizes: (K,) the classes' sizes up to a factor, through noise.
+
+    """
 
     weights: Matrix
     center: Vector
-    logit_scale: float
+    means: Matrix
+    covariance: Matrix
+    class_sizes: Vector
 
 
 def class_prob(release: ReleaseLike) -> float:
@@ -94,20 +106,53 @@ def class_prob(release: ReleaseLike) -> float:
     return 1.0 if value is None else float(value)
 
 
-class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A linear classifier on clipped features; base of the learners.
+class ReleaseModel(BaseEstimator):  # type: ignore[misc]
+    """What every learner keeps of its release; records are clipped as the release's were.
 
-    Records to classify are treated as the release's were: clipped to ``feature_clip_norm_``.
+    Attributes:
+        n_features_in_: Width of a record to classify: d, or what preprocessing takes.
+        feature_clip_norm_: The release's clip norm.
+        certificate_digest_: Digest of the release's certificate, or None.
+        extractor_: Identity of the release's feature extractor, or None.
+        preprocessor_: What the release's records went through, or None; records to classify go
+            through the same.
+
+    """
+
+    n_features_in_: int
+    feature_clip_norm_: float
+    certificate_digest_: str | None
+    extractor_: ExtractorIdentity | None
+    preprocessor_: Preprocessor | None
+
+    def _remember(self, release: ReleaseLike) -> None:
+        self.preprocessor_ = getattr(release, "preprocessor", None)
+        self.n_features_in_ = release.num_features
+        if self.preprocessor_ is not None:
+            self.n_features_in_ = self.preprocessor_.num_inputs
+        self.feature_clip_norm_ = release.feature_clip_norm
+        self.certificate_digest_ = getattr(release, "certificate_digest", None)
+        self.extractor_ = getattr(getattr(release, "certificate", None), "extractor", None)
+
+    def _records(self, features: ArrayLike) -> Matrix:
+        """Check records and treat them as the release's were."""
+        check_is_fitted(self, "n_features_in_")
+        matrix = check_features(features, self.n_features_in_)
+        if self.preprocessor_ is not None:
+            matrix = self.preprocessor_.transform(matrix)
+        return clip_rows(matrix, self.feature_clip_norm_)
+
+
+class LinearClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[misc]
+    """A linear classifier on clipped features; base of the learners.
 
     Attributes:
         coef_: (K, d) weights.
         intercept_: (K,) intercepts.
         logit_scale_: Factor from decision values to logits, at least 0.
         classes_: (K,) classes, in the release's order.
-        n_features_in_: d.
-        feature_clip_norm_: The release's clip norm.
-        certificate_digest_: Digest of the release's certificate, or None.
-        extractor_: Identity of the release's feature extractor, or None.
+
+    And those of ``ReleaseModel``.
 
     """
 
@@ -115,20 +160,13 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     intercept_: Vector
     logit_scale_: float
     classes_: NDArray[Any]
-    n_features_in_: int
-    feature_clip_norm_: float
-    certificate_digest_: str | None
-    extractor_: ExtractorIdentity | None
 
     def _keep(
         self, release: ReleaseLike, coef: Matrix, intercept: Vector, logit_scale: float = 1.0
     ) -> None:
+        self._remember(release)
         self.coef_, self.intercept_, self.logit_scale_ = coef, intercept, logit_scale
         self.classes_ = np.array(release.classes)
-        self.n_features_in_ = release.num_features
-        self.feature_clip_norm_ = release.feature_clip_norm
-        self.certificate_digest_ = getattr(release, "certificate_digest", None)
-        self.extractor_ = getattr(getattr(release, "certificate", None), "extractor", None)
 
     def decision_function(self, features: ArrayLike) -> Vector:
         """Score every class.
@@ -161,10 +199,69 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(softmax(self.logit_scale_ * scores, axis=1))
 
     def _scores(self, features: ArrayLike) -> Matrix:
-        check_is_fitted(self, "coef_")
-        matrix = check_features(features, self.n_features_in_)
-        scores = clip_rows(matrix, self.feature_clip_norm_) @ self.coef_.T
-        return np.asarray(scores + self.intercept_)
+        return np.asarray(self._records(features) @ self.coef_.T + self.intercept_)
+
+
+class LinearRegressor(RegressorMixin, ReleaseModel):  # type: ignore[misc]
+    """A linear model of numbers; base of the learners of regression.
+
+    Attributes:
+        coef_: (J, d) coefficients, in the targets' units.
+        intercept_: (J,) intercepts.
+        target_bounds_: (J, 2) public bounds of the targets; predictions are clamped to them.
+        output_names_: J names, as the release gives them.
+
+    And those of ``ReleaseModel``.
+
+    """
+
+    coef_: Matrix
+    intercept_: Vector
+    target_bounds_: Matrix
+    output_names_: tuple[int, ...] | tuple[str, ...]
+
+    def _keep(self, release: ReleaseLike, coef: Matrix, intercept: Vector) -> None:
+        """Keep coefficients of targets scaled to [-1, 1], in the targets' units."""
+        self._remember(release)
+        self.target_bounds_ = target_bounds(release)
+        self.output_names_ = release.classes
+        half = self.target_bounds_ @ [-0.5, 0.5]
+        self.coef_ = half[:, None] * coef
+        self.intercept_ = half * intercept + self.target_bounds_ @ [0.5, 0.5]
+
+    def predict(self, features: ArrayLike) -> Matrix:
+        """Predict the targets.
+
+        Args:
+            features: (count, d) finite real numbers.
+
+        Returns:
+            (count, J) targets, or (count,) for one output, within their public bounds.
+
+        Raises:
+            InvalidInputError: Another shape, or a value that is not finite (names the row).
+
+        """
+        raw = self._records(features) @ self.coef_.T + self.intercept_
+        found = np.clip(raw, self.target_bounds_[:, 0], self.target_bounds_[:, 1])
+        return found[:, 0] if found.shape[1] == 1 else found
+
+
+def target_of(release: ReleaseLike) -> str:
+    """Return what a release's labels are: ``class`` unless its schema says otherwise."""
+    return str(getattr(_facts(release), "target", "class"))
+
+
+def target_bounds(release: ReleaseLike) -> Matrix:
+    """Return the (J, 2) public bounds of a regression's targets, or fail."""
+    if target_of(release) != "regression":
+        _validate.fail("release.target", "regression", repr(target_of(release)))
+    return np.array(_facts(release).target_bounds, dtype=np.float64)
+
+
+def _facts(release: ReleaseLike) -> Any:
+    """Return whatever holds the target: a release's schema, or a release-like object itself."""
+    return getattr(getattr(release, "certificate", None), "data_schema", release)
 
 
 def check_features(features: ArrayLike, num_features: int) -> Matrix:

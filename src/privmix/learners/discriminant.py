@@ -26,7 +26,9 @@ def learn_discriminant(moments: PopulationMoments) -> LinearRule:
     rotated = offsets @ basis
     norms = np.sqrt((rotated**2 / metric).sum(axis=1))
     unit = rotated / metric / np.where(norms > 0, norms, 1.0)[:, None]
-    return LinearRule(unit @ basis.T, moments.mean, float(np.sqrt(np.mean(norms**2))))
+    weights = unit @ basis.T
+    covariance = (unit * metric) @ unit.T
+    return LinearRule(weights, moments.mean, weights @ offsets.T, covariance, moments.class_sizes)
 
 
 def _residual_spectrum(moments: PopulationMoments, offsets: Matrix) -> tuple[Vector, Matrix]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -14,16 +14,33 @@ from safetensors.numpy import save
 from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.extractor import ExtractorIdentity
-from privmix.learners.base import LinearClassifier
+from privmix.learners.base import LinearClassifier, LinearRegressor
+from privmix.learners.bias_corrected_sgd import (
+    BiasCorrectedSGDClassifier,
+    BiasCorrectedSGDRegressor,
+)
+from privmix.learners.fisher import FisherClassifier
+from privmix.learners.network import TorchNetworkClassifier, dpmix_network, require_torch
 from privmix.learners.noise_aware import NoiseAwareClassifier
+from privmix.learners.regression import NoiseAwareRegressor
 from privmix.learners.softmax import KLSoftmaxClassifier
+from privmix.preprocess import Preprocessor, RecordFacts, Step
 
-LEARNERS: dict[str, type[LinearClassifier]] = {
+Learner = LinearClassifier | LinearRegressor | TorchNetworkClassifier
+
+LEARNERS: dict[str, type[Learner]] = {
     "noise-aware": NoiseAwareClassifier,
     "kl-softmax": KLSoftmaxClassifier,
+    "fisher": FisherClassifier,
+    "bias-corrected-sgd": BiasCorrectedSGDClassifier,
+    "network": TorchNetworkClassifier,
+    "noise-aware-regression": NoiseAwareRegressor,
+    "bias-corrected-sgd-regression": BiasCorrectedSGDRegressor,
 }
 
 _HEADER = "privmix_model"
+_PREPROCESSING = "preprocessing."
+_NETWORK = "network."
 _ALLOWED = "a model file written by privmix"
 
 
@@ -38,46 +55,99 @@ class ModelHeader(FrozenModel):
     logit_scale: float
     certificate_digest: str | None
     extractor: ExtractorIdentity | None
+    preprocessing: tuple[Step, ...] = ()
+    facts: RecordFacts | None = None
+    target_bounds: tuple[tuple[float, float], ...] | None = None
+    image_shape: tuple[int, int, int] | None = None
 
 
-def save_model(model: LinearClassifier, path: str | Path) -> None:
+def save_model(model: Learner, path: str | Path) -> None:
     """Write a fitted learner to ``path``, whole or not at all.
 
-    The file is in the safetensors format: two float64 tensors (``coef``, ``intercept``) and a JSON
-    header. Parameters of the training are not kept.
+    The file is in the safetensors format: two float64 tensors (``coef``, ``intercept``; a
+    regression's ``coef_stderr``) or a network's float32 tensors, and a JSON header. Parameters of
+    the training are not kept. Of networks, those of the default module can be saved; what any other
+    module is, a file that executes no code cannot say.
 
     Raises:
-        InvalidInputError: Not a fitted learner of this package, or a folder that cannot be
-            written to.
+        InvalidInputError: Not a fitted learner of this package, a network of another module, or a
+            folder that cannot be written to.
 
     """
     names = {kind: name for name, kind in LEARNERS.items()}
-    if type(model) not in names or not hasattr(model, "coef_"):
+    if type(model) not in names or not hasattr(model, "n_features_in_"):
         _validate.fail("model", f"a fitted learner: {', '.join(LEARNERS)}", repr(model))
     header = ModelHeader(
         learner=names[type(model)],
-        classes=tuple(model.classes_.tolist()),
-        num_features=model.n_features_in_,
+        classes=_names_of(model),
+        num_features=_width_of(model),
         feature_clip_norm=model.feature_clip_norm_,
-        logit_scale=model.logit_scale_,
+        logit_scale=getattr(model, "logit_scale_", 1.0),
         certificate_digest=model.certificate_digest_,
         extractor=model.extractor_,
+        target_bounds=_bounds_of(model),
+        image_shape=_image_shape_of(model),
+        preprocessing=() if (done := model.preprocessor_) is None else done.steps,
+        facts=None if done is None else done.facts,
     )
-    tensors = {
-        "coef": np.ascontiguousarray(model.coef_, dtype=np.float64),
-        "intercept": np.ascontiguousarray(model.intercept_, dtype=np.float64),
-    }
+    tensors = _network_tensors(model) if header.image_shape else _linear_tensors(model)
+    if done is not None:
+        tensors |= {_PREPROCESSING + name: tensor for name, tensor in done.tensors().items()}
     _write_atomically(Path(path), save(tensors, {_HEADER: header.model_dump_json()}))
 
 
-def load_model(path: str | Path) -> LinearClassifier:
+def _names_of(model: Learner) -> tuple[int, ...] | tuple[str, ...]:
+    if isinstance(model, LinearRegressor):
+        return model.output_names_
+    return tuple(model.classes_.tolist())
+
+
+def _width_of(model: Learner) -> int:
+    """Width of a record after preprocessing."""
+    if isinstance(model, TorchNetworkClassifier):
+        return int(np.prod(model.image_shape or (0,)))
+    return int(model.coef_.shape[1])
+
+
+def _bounds_of(model: Learner) -> tuple[tuple[float, float], ...] | None:
+    if not isinstance(model, LinearRegressor):
+        return None
+    return tuple((low, high) for low, high in model.target_bounds_.tolist())
+
+
+def _image_shape_of(model: Learner) -> tuple[int, int, int] | None:
+    if not isinstance(model, TorchNetworkClassifier):
+        return None
+    if model.module is not None or model.image_shape is None:
+        _validate.fail("model", "a network of the default module", "another; save it with PyTorch")
+    channels, height, width = model.image_shape
+    return channels, height, width
+
+
+def _linear_tensors(model: Any) -> dict[str, np.ndarray]:
+    names = ("coef", "intercept", "coef_stderr")
+    found = {name: getattr(model, f"{name}_", None) for name in names}
+    return {
+        name: np.ascontiguousarray(tensor, dtype=np.float64)
+        for name, tensor in found.items()
+        if tensor is not None
+    }
+
+
+def _network_tensors(model: Any) -> dict[str, np.ndarray]:
+    state = model.module_.state_dict()
+    return {f"{_NETWORK}{name}": tensor.numpy() for name, tensor in state.items()}
+
+
+def load_model(path: str | Path) -> Learner:
     """Read a model file; never executes code from it.
 
     Returns:
         The fitted learner, with default training parameters.
 
     Raises:
-        InvalidInputError: No such file, or not a model file of this package.
+        InvalidInputError: No such file, not a model file of this package, or a network where
+            PyTorch is not installed.
 
     """
     place = str(path)
@@ -86,30 +156,97 @@ def load_model(path: str | Path) -> LinearClassifier:
     try:
         with safe_open(place, framework="numpy") as file:
             metadata = file.metadata() or {}
-            if _HEADER not in metadata or set(file.keys()) != {"coef", "intercept"}:
+            if _HEADER not in metadata:
                 _validate.fail(place, _ALLOWED, "another safetensors file")
-            coef, intercept = file.get_tensor("coef"), file.get_tensor("intercept")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         _validate.fail(place, _ALLOWED, str(error).splitlines()[0])
     header = ModelHeader.from_json(metadata[_HEADER], place)
     _validate.one_of(f"{place}.learner", header.learner, LEARNERS)
-    _check_tensors(place, header, coef, intercept)
+    _validate.real(f"{place}.feature_clip_norm", header.feature_clip_norm, above=0.0)
+    results = {
+        name.removeprefix(_PREPROCESSING): tensors.pop(name)
+        for name in list(tensors)
+        if name.startswith(_PREPROCESSING)
+    }
+    preprocessor = _preprocessor(place, header, results)
     model = LEARNERS[header.learner]()
-    model.coef_, model.intercept_, model.logit_scale_ = coef, intercept, header.logit_scale
-    model.classes_ = np.array(header.classes)
-    model.n_features_in_ = header.num_features
+    if isinstance(model, TorchNetworkClassifier):
+        _fill_network(model, place, header, tensors)
+    else:
+        _fill_linear(model, place, header, tensors)
+    model.preprocessor_ = preprocessor
+    model.n_features_in_ = header.num_features if preprocessor is None else preprocessor.num_inputs
     model.feature_clip_norm_ = header.feature_clip_norm
     model.certificate_digest_, model.extractor_ = header.certificate_digest, header.extractor
     return model
 
 
+def _preprocessor(
+    place: str, header: ModelHeader, results: dict[str, np.ndarray]
+) -> Preprocessor | None:
+    if header.facts is None:
+        if header.preprocessing or results:
+            _validate.fail(f"{place}.facts", "a value beside preprocessing", "none")
+        return None
+    made = Preprocessor(header.preprocessing, header.facts).with_tensors(results, place)
+    if not made.is_complete or made.num_outputs != header.num_features:
+        _validate.fail(
+            f"{place}.preprocessing", f"steps to {header.num_features} features", "others"
+        )
+    return made
+
+
+def _fill_linear(
+    model: LinearClassifier | LinearRegressor,
+    place: str,
+    header: ModelHeader,
+    tensors: dict[str, np.ndarray],
+) -> None:
+    names = {"coef", "intercept"}
+    if isinstance(model, NoiseAwareRegressor):
+        names.add("coef_stderr")
+    if set(tensors) != names:
+        _validate.fail(place, _ALLOWED, "another safetensors file")
+    _check_tensors(place, header, tensors["coef"], tensors["intercept"])
+    model.coef_, model.intercept_ = tensors["coef"], tensors["intercept"]
+    if isinstance(model, LinearClassifier):
+        model.classes_, model.logit_scale_ = np.array(header.classes), header.logit_scale
+        return
+    bounds = header.target_bounds or ()
+    if len(bounds) != len(header.classes) or not all(low < high for low, high in bounds):
+        _validate.fail(f"{place}.target_bounds", "low below high for each output", bounds)
+    model.target_bounds_, model.output_names_ = np.array(bounds), header.classes
+    if isinstance(model, NoiseAwareRegressor):
+        model.coef_stderr_ = tensors["coef_stderr"]
+        if model.coef_stderr_.shape != model.coef_.shape or not (model.coef_stderr_ >= 0).all():
+            _validate.fail(f"{place}.coef_stderr", "a number for each coefficient", "others")
+
+
+def _fill_network(
+    model: TorchNetworkClassifier, place: str, header: ModelHeader, tensors: dict[str, np.ndarray]
+) -> None:
+    torch = require_torch()
+    if header.image_shape is None or int(np.prod(header.image_shape)) != header.num_features:
+        _validate.fail(f"{place}.image_shape", f"{header.num_features} numbers", header.image_shape)
+    module = dpmix_network(header.image_shape, len(header.classes))
+    state = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    found = {name.removeprefix(_NETWORK): value for name, value in tensors.items()}
+    same = {name: value.shape for name, value in found.items()} == state
+    if not same or not all(np.isfinite(value).all() for value in found.values()):
+        _validate.fail(place, "the finite tensors of DPMix's network", "others")
+    module.load_state_dict({name: torch.from_numpy(value) for name, value in found.items()})
+    model.image_shape, model.module_ = header.image_shape, module.eval()
+    model.classes_ = np.array(header.classes)
+
+
 def _check_tensors(
     place: str, header: ModelHeader, coef: np.ndarray, intercept: np.ndarray
 ) -> None:
-    _validate.real(f"{place}.feature_clip_norm", header.feature_clip_norm, above=0.0)
     _validate.real(f"{place}.logit_scale", header.logit_scale, at_least=0.0)
     shape = (len(header.classes), header.num_features)
-    if len(header.classes) < 2 or coef.shape != shape or intercept.shape != shape[:1]:
+    least = 1 if header.target_bounds else 2
+    if len(header.classes) < least or coef.shape != shape or intercept.shape != shape[:1]:
         _validate.fail(place, f"coef of shape {shape}, an intercept for each row", coef.shape)
     for name, tensor in (("coef", coef), ("intercept", intercept)):
         if tensor.dtype != np.float64 or not np.isfinite(tensor).all():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 
@@ -43,11 +43,32 @@ class RowMoments:
     @classmethod
     def of(cls, release: ReleaseLike) -> Self:
         """Sum over the rows of a release, which have label weights or no labels."""
+        return cls.folds(release, 1)[0]
+
+    @classmethod
+    def folds(cls, release: ReleaseLike, count: int) -> list[Self]:
+        """Sum over each of ``count`` parts of the rows: row t is in part t modulo ``count``."""
         absent = release.label_noise_stddev is None
-        moments = cls.zero(release.num_features, 0 if absent else release.num_classes)
+        width = 0 if absent else release.num_classes
+        parts = [cls.zero(release.num_features, width) for _ in range(count)]
+        start = 0
         for features, labels in _chunks(release):
-            moments.include(features, labels)
-        return moments
+            for number, part in enumerate(parts):
+                every = slice((number - start) % count, None, count)
+                part.include(features[every], labels[every])
+            start += len(features)
+        return parts
+
+    def __add__(self, other: Self) -> Self:
+        """Return the sums over the rows of both."""
+        return type(self)(*(a + b for a, b in zip(self._sums(), other._sums(), strict=True)))
+
+    def __sub__(self, other: Self) -> Self:
+        """Return the sums over the rows that are not in ``other``."""
+        return type(self)(*(a - b for a, b in zip(self._sums(), other._sums(), strict=True)))
+
+    def _sums(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, field.name) for field in fields(self))
 
     def include(self, features: Matrix, labels: Matrix) -> None:
         """Add rows, in place."""

@@ -2,29 +2,101 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Self, cast
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from privmix import _validate
-from privmix.learners.base import HybridLike, LinearClassifier, LinearRule, ReleaseLike
-from privmix.learners.class_means import learn_class_means
+from privmix.learners.base import (
+    HybridLike,
+    LinearClassifier,
+    LinearRule,
+    Matrix,
+    ReleaseLike,
+    Vector,
+)
+from privmix.learners.calibration import HeldOut, logit_scale
+from privmix.learners.class_means import learn_class_means, relative_class_sizes
 from privmix.learners.discriminant import learn_discriminant
+from privmix.learners.moments import RowMoments, class_means
 from privmix.learners.population import hybrid_moments, mixed_moments
 
+_FOLDS = 5
+_LEAST_PRIOR = 1e-12
 
-def _learn_mixed(release: ReleaseLike) -> LinearRule:
-    return learn_discriminant(mixed_moments(release))
+Learnt = tuple[LinearRule, list[HeldOut]]
+Means = tuple[Matrix, float]
 
 
-def _learn_hybrid(release: ReleaseLike) -> LinearRule:
-    return learn_discriminant(hybrid_moments(*cast(HybridLike, release).tables))
+def _learn_mixed(release: ReleaseLike) -> Learnt:
+    """Fit to all rows, and to all but each fold to judge the fits by the fold."""
+    folds = RowMoments.folds(release, _FOLDS if release.num_mixtures >= 2 * _FOLDS else 1)
+    rows = sum(folds[1:], folds[0])
+    rule = learn_discriminant(mixed_moments(release, rows))
+    judged = []
+    for fold in folds if len(folds) > 1 else []:
+        rest = learn_discriminant(mixed_moments(release, rows - fold))
+        judged.append(HeldOut.of(rest, mixed_moments(release, fold)))
+    return rule, judged
+
+
+def _learn_hierarchical(release: ReleaseLike) -> Learnt:
+    """As above, but few rows would not do for the regression on labels that finds the offsets."""
+    moments = mixed_moments(release)
+    judged = []
+    for (rest, noise), (held, held_noise) in _thinned(moments.offsets, moments.offset_noise):
+        trained = learn_discriminant(replace(moments, offsets=rest, offset_noise=noise))
+        judged.append(HeldOut.of_offsets(trained, held, held_noise))
+    return learn_discriminant(moments), judged
+
+
+def _learn_hybrid(release: ReleaseLike) -> Learnt:
+    sums, mixtures = cast(HybridLike, release).tables
+    means = class_means(sums)
+    folds = RowMoments.folds(mixtures, _FOLDS if mixtures.num_mixtures >= 2 * _FOLDS else 1)
+    rows = sum(folds[1:], folds[0])
+    rule = learn_discriminant(hybrid_moments(sums, mixtures, means, rows))
+    judged = []
+    for fold, (rest, held) in zip(folds if len(folds) > 1 else [], _thinned(*means), strict=False):
+        trained = learn_discriminant(hybrid_moments(sums, mixtures, rest, rows - fold))
+        judged.append(HeldOut.of(trained, hybrid_moments(sums, mixtures, held, fold)))
+    return rule, judged
+
+
+def _learn_stratified(release: ReleaseLike) -> Learnt:
+    means = class_means(release)
+    rule = learn_class_means(*means, release.feature_clip_norm)
+    judged = []
+    for rest, (held, noise) in _thinned(*means):
+        trained = learn_class_means(*rest, release.feature_clip_norm)
+        offsets = held - np.outer(relative_class_sizes(*rest), held.mean(axis=0))
+        judged.append(HeldOut.of_offsets(trained, offsets, noise))
+    return rule, judged
+
+
+def _thinned(means: Matrix, noise: float) -> Iterator[tuple[Means, Means]]:
+    """Yield class means (or offsets) as all rows but a fold, and as that fold, would show them.
+
+    A Gaussian of known variance v splits into F independent ones of variance F v with the same
+    mean, by added noise whose sum is 0; it need not have come from F rows (Neufeld, Dharamshi, Gao,
+    Witten 2024, JMLR 25, "data thinning").
+    """
+    added = np.random.default_rng(0).standard_normal((_FOLDS, *means.shape))
+    added = np.sqrt(_FOLDS * noise) * (added - added.mean(axis=0))
+    for part in added:
+        rest = (means - part / (_FOLDS - 1), noise * _FOLDS / (_FOLDS - 1))
+        yield rest, (means + part, noise * _FOLDS)
 
 
 _RULES = {
     "poisson": _learn_mixed,
     "signed": _learn_mixed,
-    "stratified": learn_class_means,
+    "stratified": _learn_stratified,
     "hybrid": _learn_hybrid,
-    "hierarchical": _learn_mixed,
+    "hierarchical": _learn_hierarchical,
     "uniform": _learn_mixed,
     "transposed": _learn_mixed,
 }
@@ -34,7 +106,7 @@ class NoiseAwareClassifier(LinearClassifier):
     """Linear classifier that uses the public noise level of a release; no parameters.
 
     Every choice is a function of the release. Multiplying features and clip norm by a constant
-    changes no prediction. Scores carry no class prior: classes count alike however rare.
+    changes no prediction. Without a class prior, classes count alike however rare.
 
     **Offsets.** A class's sum of features less the overall mean is estimated with a known noise
     variance v, and shrunk by an empirical-Bayes Gaussian prior: its covariance is the offsets'
@@ -61,25 +133,77 @@ class NoiseAwareClassifier(LinearClassifier):
     and rarely wins), all-zero rows (everything is the first class), one row in all, and an
     inclusion probability of 1 with public labels or signs.
 
-    Attributes: those of ``LinearClassifier``. ``predict_proba`` follows from the discriminant
-    analysis behind the rule and is not calibrated.
+    **Probabilities.** ``logit_scale_`` is fitted to what rows say about rules that did not see them
+    (``privmix.learners.calibration``): five folds of the rows, or class sums split in five by added
+    noise. It is 0, and all classes equally likely, where nothing shows that the rule knows
+    anything. With a class prior, log prior is added to the logits, so that ``decision_function``
+    returns logits and ``logit_scale_`` is 1.
+
+    Attributes:
+        class_prior_: (K,) the prior that predictions use, or None.
+
+    And those of ``LinearClassifier``.
 
     """
 
-    def fit(self, release: ReleaseLike) -> Self:
+    class_prior_: Vector | None
+
+    def fit(self, release: ReleaseLike, *, class_prior: ArrayLike | str | None = None) -> Self:
         """Learn from a release.
 
         Args:
             release: A release of any design.
+            class_prior: Prior of the classes at prediction: K numbers, none negative, of any
+                positive sum (counts will do); ``counts``, the noisy ones that the release's
+                preprocessing has paid for; ``estimated`` from the rows' label weights or the
+                lengths of class means, less their noise; or None, all classes alike. The last
+                serves balanced accuracy and rare classes, a prior serves accuracy.
 
         Returns:
             self
 
         Raises:
-            InvalidInputError: An unknown design, or ``poisson``, ``uniform``, ``transposed`` or
-                ``hierarchical`` rows that hold every record (sampling probability 1).
+            InvalidInputError: An unknown design, ``poisson``, ``uniform``, ``transposed`` or
+                ``hierarchical`` rows that hold every record (sampling probability 1), a prior
+                that is none, or ``counts`` where none were charged.
 
         """
-        rule = _RULES[_validate.one_of("release.design", release.design, _RULES)](release)
-        self._keep(release, rule.weights, -rule.weights @ rule.center, rule.logit_scale)
+        learn = _RULES[_validate.one_of("release.design", release.design, _RULES)]
+        rule, judged = learn(release)
+        scale = logit_scale(rule, judged)
+        coef, intercept = rule.weights, -rule.weights @ rule.center
+        if isinstance(class_prior, str):
+            class_prior = _named_prior(class_prior, rule, release)
+        self.class_prior_ = _prior(class_prior, release.num_classes)
+        if self.class_prior_ is not None:
+            coef, intercept = scale * coef, scale * intercept + np.log(self.class_prior_)
+            scale = 1.0
+        self._keep(release, coef, intercept, scale)
         return self
+
+
+def _named_prior(name: str, rule: LinearRule, release: ReleaseLike) -> Vector:
+    _validate.one_of("class_prior", name, ("counts", "estimated"))
+    sizes = rule.class_sizes
+    if name == "counts":
+        preprocessor = getattr(release, "preprocessor", None)
+        counts = None if preprocessor is None else preprocessor.class_counts
+        if counts is None:
+            _validate.fail("class_prior", "a release whose preprocessing has class counts", "none")
+        sizes = np.asarray(counts, dtype=np.float64)
+    sizes = np.maximum(sizes, 0.0)
+    return sizes if sizes.any() else np.ones(len(sizes))
+
+
+def _prior(given: ArrayLike | None, num_classes: int) -> Vector | None:
+    if given is None:
+        return None
+    allowed = f"counts, estimated, or {num_classes} numbers, none negative and not all 0"
+    try:
+        prior = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        _validate.fail("class_prior", allowed, repr(given))
+    if prior.shape != (num_classes,) or not ((prior >= 0).all() and 0 < prior.sum() < np.inf):
+        _validate.fail("class_prior", allowed, prior)
+    # A class of prior 0 is never predicted, with finite numbers.
+    return np.asarray(np.maximum(prior / prior.sum(), _LEAST_PRIOR))

@@ -27,6 +27,7 @@ class PopulationMoments:
         offsets: (K, d) sum of a class's records less the mean, over n / K: for classes of equal
             size, class mean less mean.
         offset_noise: Variance of each coordinate of the offsets.
+        class_sizes: (K,) sizes of the classes up to a common factor, through noise.
 
     """
 
@@ -36,6 +37,7 @@ class PopulationMoments:
     num_rows: int
     offsets: Matrix
     offset_noise: float
+    class_sizes: Vector
 
 
 class _Moments(NamedTuple):
@@ -43,7 +45,8 @@ class _Moments(NamedTuple):
 
     ``mean`` and ``shares`` are the sums of the features and of the labels; ``features`` (d, d),
     ``cross`` (K, d) and ``labels`` (K, K) those of the outer products; ``noise`` is on the
-    diagonal of ``features``; ``cross_noise`` is the variance of an entry of ``cross``.
+    diagonal of ``features``, ``label_noise`` has been taken from that of ``labels``;
+    ``cross_noise`` is the variance of an entry of ``cross``.
     """
 
     mean: Vector
@@ -52,11 +55,12 @@ class _Moments(NamedTuple):
     cross: Matrix
     labels: Matrix
     noise: float
+    label_noise: float
     cross_noise: float
 
 
-def mixed_moments(release: ReleaseLike) -> PopulationMoments:
-    """Estimate the records' moments from rows with label weights.
+def mixed_moments(release: ReleaseLike, rows: RowMoments | None = None) -> PopulationMoments:
+    """Estimate the records' moments from rows with label weights: all, or those summed in ``rows``.
 
     With m the mix size, b = m / n the inclusion probability, and sums over records of x x', per
     planned record, written E[x x'] (likewise for labels and for labels times features):
@@ -77,13 +81,8 @@ def mixed_moments(release: ReleaseLike) -> PopulationMoments:
         InvalidInputError: Every row holds every record: nothing varies but for signs.
 
     """
-    if release.sampling_prob >= 1 and release.design != "signed":
-        _validate.fail(
-            "release.sampling_prob",
-            "below 1 for mixed labels (otherwise every row holds every record)",
-            release.sampling_prob,
-        )
-    rows = RowMoments.of(release)
+    check_varies(release)
+    rows = RowMoments.of(release) if rows is None else rows
     moments = _in_records(rows, release)
     share = _total_share(moments.shares, rows.count, release)
     mean = moments.mean / share
@@ -99,29 +98,110 @@ def mixed_moments(release: ReleaseLike) -> PopulationMoments:
         num_rows=rows.count,
         offsets=num_classes * cross,
         offset_noise=num_classes**2 * moments.cross_noise,
+        class_sizes=moments.shares,
     )
 
 
-def hybrid_moments(sums: ReleaseLike, rows: ReleaseLike) -> PopulationMoments:
+def check_varies(release: ReleaseLike) -> None:
+    """Refuse rows that hold every record: nothing varies but for signs."""
+    if release.sampling_prob >= 1 and release.design != "signed":
+        _validate.fail(
+            "release.sampling_prob",
+            "below 1 for mixed labels (otherwise every row holds every record)",
+            release.sampling_prob,
+        )
+
+
+@dataclass(frozen=True)
+class TargetMoments:
+    """Estimates about records with numbers as targets; second moments are per planned record.
+
+    Attributes:
+        features_mean: (d,) mean record; 0 for ``signed`` rows, whose signs cancel it.
+        targets_mean: (J,) mean target; 0 likewise.
+        covariance: (d, d) of the records **plus** ``noise`` on the diagonal; for ``signed`` rows
+            these are raw second moments, and so in what follows.
+        cross: (J, d) covariance of targets and features.
+        variance: (J,) variance of the targets **plus** ``target_noise``.
+        noise: Variance that the noise adds to every diagonal entry of ``covariance``.
+        target_noise: The same for ``variance``.
+        num_rows: Number of rows.
+
+    """
+
+    features_mean: Vector
+    targets_mean: Vector
+    covariance: Matrix
+    cross: Matrix
+    variance: Vector
+    noise: float
+    target_noise: float
+    num_rows: int
+
+
+def target_moments(release: ReleaseLike) -> TargetMoments:
+    """Estimate moments of records and targets, by the formulas of :func:`mixed_moments`."""
+    check_varies(release)
+    rows = RowMoments.of(release)
+    moments = _unscaled(rows, release)
+    x, y = moments.mean, moments.shares
+    if release.design == "signed":
+        x, y = np.zeros_like(x), np.zeros_like(y)
+    # Rows drawn without replacement are centred by the drawing itself.
+    less = 0.0 if release.design == "uniform" else 1.0
+    return TargetMoments(
+        features_mean=x,
+        targets_mean=y,
+        covariance=moments.features - less * np.outer(x, x),
+        cross=moments.cross - less * np.outer(y, x),
+        variance=moments.labels.diagonal() + moments.label_noise - less * y**2,
+        noise=moments.noise,
+        target_noise=moments.label_noise,
+        num_rows=rows.count,
+    )
+
+
+def hybrid_moments(
+    sums: ReleaseLike,
+    rows: ReleaseLike,
+    found: tuple[Matrix, float] | None = None,
+    seen: RowMoments | None = None,
+) -> PopulationMoments:
     """Estimate the records' moments from class sums and signed rows without labels.
 
-    Class sums show the mean and, from the sums' lengths, the classes' sizes.
+    Class sums show the mean and, from the sums' lengths, the classes' sizes. ``found`` (class means
+    and their noise variance) and ``seen`` stand in for what the two tables say in all.
     """
-    means, offset_noise = class_means(sums)
+    means, offset_noise = class_means(sums) if found is None else found
     mean = means.mean(axis=0)
-    seen = RowMoments.of(rows)
+    seen = RowMoments.of(rows) if seen is None else seen
+    sizes = relative_class_sizes(means, offset_noise)
     return PopulationMoments(
         mean=mean,
         covariance=rows.mix_size / seen.count * seen.gram - np.outer(mean, mean),
         noise=rows.mix_size * rows.feature_noise_stddev**2,
         num_rows=seen.count,
-        offsets=means - np.outer(relative_class_sizes(means, offset_noise), mean),
+        offsets=means - np.outer(sizes, mean),
         offset_noise=offset_noise,
+        class_sizes=sizes,
     )
 
 
 def _in_records(rows: RowMoments, release: ReleaseLike) -> _Moments:
     """Undo the scale of the rows, and what their sampling does to second moments."""
+    moments = _unscaled(rows, release)
+    if release.design == "signed":
+        return moments._replace(
+            mean=moments.cross.sum(axis=0), shares=np.maximum(moments.labels.diagonal(), 0)
+        )
+    if release.design == "hierarchical":
+        inclusion_prob = release.sampling_prob / class_prob(release)
+        return _without_common_coins(moments, inclusion_prob, moments.label_noise, rows.count)
+    return moments
+
+
+def _unscaled(rows: RowMoments, release: ReleaseLike) -> _Moments:
+    """Undo the scale of the rows; whatever the labels are."""
     size, prob = release.mix_size, release.sampling_prob
     signed = release.design == "signed"
     sums = rows if signed else rows.centred()
@@ -135,23 +215,16 @@ def _in_records(rows: RowMoments, release: ReleaseLike) -> _Moments:
     labels, features = scale / freedom * sums.label_gram, scale / freedom * sums.gram
     # Label and feature noise are independent of each other, and most of what varies.
     cross_noise = float(labels.diagonal().mean() * features.diagonal().mean()) / rows.count
-    moments = _Moments(
+    return _Moments(
         mean=rows.features / rows.count,
         shares=rows.labels / rows.count,
         features=features,
         cross=scale / freedom * sums.cross,
         labels=labels - label_noise * np.eye(len(labels)),
         noise=scale * release.feature_noise_stddev**2,
+        label_noise=label_noise,
         cross_noise=cross_noise,
     )
-    if signed:
-        return moments._replace(
-            mean=moments.cross.sum(axis=0), shares=np.maximum(moments.labels.diagonal(), 0)
-        )
-    if release.design == "hierarchical":
-        inclusion_prob = prob / class_prob(release)
-        return _without_common_coins(moments, inclusion_prob, label_noise, rows.count)
-    return moments
 
 
 def _without_common_coins(
@@ -175,7 +248,8 @@ def _without_common_coins(
     loss = max(1 - inclusion_prob, 1e-3)
     # Errors of a regression: the residual's variance times what the labels leave of them.
     spread = (inverse @ (moments.labels + label_noise * np.eye(len(labels))) @ inverse).diagonal()
-    cross_noise = float((shares**2 * spread).mean() * within.diagonal().mean()) / num_rows
+    rest = max(float(within.diagonal().mean()), 0.0)
+    cross_noise = float((shares**2 * np.maximum(spread, 0)).mean()) * rest / num_rows
     return moments._replace(
         features=within / loss + (means.T * shares) @ means,
         cross=shares[:, None] * means,

@@ -19,7 +19,7 @@ _DECAY_EPOCHS = (80, 120, 160)
 
 # Designs whose rows carry a label that is a distribution but for noise: with random signs half of
 # the weights are negative, and hybrid's feature rows have none.
-_DESIGNS = ("poisson", "stratified", "hierarchical", "uniform", "transposed")
+DISTRIBUTIONS = ("poisson", "stratified", "hierarchical", "uniform", "transposed")
 
 
 class KLSoftmaxClassifier(LinearClassifier):
@@ -73,7 +73,7 @@ class KLSoftmaxClassifier(LinearClassifier):
             InvalidInputError: Another design, or a parameter out of range.
 
         """
-        _validate.one_of("release.design", release.design, _DESIGNS)
+        _validate.one_of("release.design", release.design, DISTRIBUTIONS)
         epochs = _validate.integer("epochs", self.epochs)
         batch_size = _validate.integer("batch_size", self.batch_size)
         rate = _validate.real("learning_rate", self.learning_rate, above=0.0)

@@ -1,0 +1,115 @@
+"""From scores to probabilities, by what parts of a release say about rules learnt from the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
+
+from privmix.learners.base import LinearRule, Matrix
+from privmix.learners.population import PopulationMoments
+
+# Records' scores are taken to have the tails of Student's t with this many degrees of freedom
+# around their class's mean. Rows show no fourth moments of records, so that this is an assumption;
+# chosen on held-out training records of Banking77 and of scikit-learn's digits.
+_TAIL_DEGREES = 3
+_SAMPLE = 6000
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What rows that a rule did not see say about its scores.
+
+    Attributes:
+        rule: The rule.
+        margin: Mean score of a class for its own records; averaged over classes, by their sizes.
+        error: Its standard error.
+        variance: Variance of a score over all records, averaged over classes; None where the rows
+            cannot tell.
+        variance_error: Its standard error.
+
+    """
+
+    rule: LinearRule
+    margin: float
+    error: float
+    variance: float | None = None
+    variance_error: float = 0.0
+
+    @classmethod
+    def of_offsets(cls, rule: LinearRule, offsets: Matrix, noise: float) -> Self:
+        """Judge a rule by (K, d) offsets of a known noise variance."""
+        margin = float((rule.weights * offsets).sum()) / len(offsets)
+        error = float(np.sqrt(noise * (rule.weights**2).sum())) / len(offsets)
+        return cls(rule, margin, error)
+
+    @classmethod
+    def of(cls, rule: LinearRule, held: PopulationMoments) -> Self:
+        """Judge a rule by moments."""
+        seen = cls.of_offsets(rule, held.offsets, held.offset_noise)
+        overlap = rule.weights @ rule.weights.T
+        scores = rule.weights @ held.covariance @ rule.weights.T
+        variance = float(np.trace(scores) - held.noise * np.trace(overlap)) / len(scores)
+        error = float(np.linalg.norm(scores)) * np.sqrt(2 / held.num_rows) / len(scores)
+        return cls(rule, seen.margin, seen.error, variance, error)
+
+
+def logit_scale(rule: LinearRule, parts: Sequence[HeldOut]) -> float:
+    """Return the factor that turns scores into logits, from rules like this one seen from outside.
+
+    A rule believes too much of what it has fitted. Held-out rows tell by which factor its class
+    means are too far apart and by which factor its scores vary more within a class. With both
+    corrected, records are drawn, all classes alike, and the factor is the one that minimises their
+    expected log loss. Only the release is used: no private and no test record.
+
+    Returns:
+        At least 0; 0 where nothing shows that the rule knows anything.
+
+    """
+    if not parts:
+        return 0.0
+    margin = float(np.mean([part.margin for part in parts]))
+    believed = float(np.mean([part.rule.means.diagonal().mean() for part in parts]))
+    # Folds that train on each other's rows count every pair of them twice, hence the 2.
+    noise = 2 * float(np.mean([part.error**2 for part in parts])) / len(parts)
+    if not (margin > 0 and believed > 0 and noise < margin**2):
+        return 0.0
+    share = min(margin / believed, 1.0)
+    spread = _spread(parts, share**2 * float((rule.means**2).mean()))
+    # The margin is shrunk by its error as James and Stein would.
+    return _best_scale((1 - noise / margin**2) * share * rule.means, spread * rule.covariance)
+
+
+def _spread(parts: Sequence[HeldOut], between: float) -> float:
+    """Factor by which scores vary more within a class than the rule believes."""
+    seen = [part.variance for part in parts if part.variance is not None]
+    believed = float(np.mean([part.rule.covariance.diagonal().mean() for part in parts]))
+    if not seen or not believed > 0:
+        return 1.0
+    error = np.sqrt(2 * np.mean([part.variance_error**2 for part in parts]) / len(parts))
+    return max(float(np.mean(seen)) - between, float(error)) / believed
+
+
+def _best_scale(means: Matrix, covariance: Matrix) -> float:
+    """Minimise the expected log loss of softmax(scale * scores) over the scale."""
+    num_classes = len(means)
+    rng = np.random.default_rng(0)
+    labels = np.arange(max(_SAMPLE, num_classes)) % num_classes
+    variances, basis = np.linalg.eigh(covariance)
+    root = basis * np.sqrt(np.maximum(variances, 0))
+    noise = rng.standard_normal((len(labels), num_classes)) @ root.T
+    tails = np.sqrt((_TAIL_DEGREES - 2) / rng.chisquare(_TAIL_DEGREES, len(labels)))
+    scores = means[:, labels].T + tails[:, None] * noise
+    unit = float(np.abs(scores).mean())
+    own = scores[np.arange(len(labels)), labels]
+
+    def loss(log_scale: float) -> float:
+        scale = np.exp(log_scale) / unit
+        return float((logsumexp(scale * scores, axis=1) - scale * own).mean())
+
+    best = minimize_scalar(loss, bounds=(np.log(1e-3), np.log(1e3)), method="bounded")
+    return float(np.exp(best.x)) / unit

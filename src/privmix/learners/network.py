@@ -1,0 +1,282 @@
+"""Neural networks trained on rows of pixels, with PyTorch (extra ``torch``)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from privmix import _validate
+from privmix.learners.base import Matrix, ReleaseLike, ReleaseModel
+from privmix.learners.discriminant import signal_variances
+from privmix.learners.moments import RowMoments
+from privmix.learners.softmax import DISTRIBUTIONS, Progress, Rows, training_rows
+
+if TYPE_CHECKING:
+    import torch
+
+_DENOISERS = ("none", "posterior", "gaussian")
+_PREDICT_BATCH = 1024
+
+ImageShape = tuple[int, int, int]
+
+
+def require_torch() -> Any:
+    """Import PyTorch, or say which extra installs it."""
+    try:
+        import torch
+    except ModuleNotFoundError:
+        _validate.fail(
+            "learner network", "an environment with PyTorch: pip install 'privmix[torch]'", "none"
+        )
+    return torch
+
+
+def dpmix_network(image_shape: ImageShape, num_outputs: int) -> torch.nn.Module:
+    """Build the convolutional network of DPMix (Lee et al. 2019, appendix C).
+
+    Convolution 5x5 to 32 maps, max-pooling 2x2, convolution 5x5 to 48 maps, max-pooling 2x2, and
+    fully connected layers of 100, 100 and ``num_outputs`` units; padding 2 and ReLU after all
+    but the last (DPFMix, Table 5). The papers state 357,690 parameters: that is the count for
+    (1, 32, 32) and ten outputs. For (3, 32, 32) the same layers have 359,290.
+
+    Args:
+        image_shape: (channels, height, width), height and width at least 4.
+        num_outputs: Number of classes.
+
+    Raises:
+        InvalidInputError: PyTorch is not installed, or a shape out of range.
+
+    """
+    nn = require_torch().nn
+    channels, height, width = _checked_shape(image_shape)
+    return nn.Sequential(  # type: ignore[no-any-return]
+        *(nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(32, 48, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+        *(nn.Linear(48 * (height // 4) * (width // 4), 100), nn.ReLU()),
+        *(nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, num_outputs)),
+    )
+
+
+def _checked_shape(image_shape: Sequence[int] | None) -> ImageShape:
+    allowed = "(channels, height, width), height and width at least 4"
+    if not isinstance(image_shape, Sequence) or len(image_shape) != 3:
+        _validate.fail("image_shape", allowed, repr(image_shape))
+    least = (1, 4, 4)
+    sizes = [
+        _validate.integer("image_shape", size, at_least=low)
+        for size, low in zip(image_shape, least, strict=True)
+    ]
+    return sizes[0], sizes[1], sizes[2]
+
+
+class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[misc]
+    """A network trained on the rows by the generalised KL divergence, as the papers do.
+
+    The loss and its schedule are those of ``KLSoftmaxClassifier``. All rows are held in float32,
+    and batches are drawn from them. The same seed gives the same network on the same machine and
+    number of threads. Records to classify pass through as they are, clipped to the clip norm.
+
+    **Denoising.** ``posterior`` replaces a row by its Gaussian posterior mean,
+    mean + C (C + v I)^-1 (row - mean), where v is the known noise variance and C the covariance of
+    the rows less v, its eigenvalues corrected by random-matrix theory; d x d matrices are held.
+    ``gaussian`` smooths each channel with a Gaussian of one pixel (DPMix, appendix C, denoises with
+    a Gaussian filter of unstated width).
+
+    Args:
+        module: Any ``torch.nn.Module`` that maps a batch to (count, K) logits; it is copied, and
+            trained from the weights it has. None: ``dpmix_network``.
+        image_shape: (channels, height, width) that a batch's features are shaped to, channels
+            first. None: batches of shape (count, d), and a module is required.
+        epochs: Passes over the rows.
+        batch_size: Rows of a step.
+        learning_rate: Adam's initial step size.
+        decay_epochs: Epochs after which the step size falls by ten.
+        denoise: ``none``, ``posterior`` or ``gaussian``.
+        device: Where PyTorch trains: ``cpu``, ``cuda``.
+        seed: Of initial weights and the order of rows; it protects nothing.
+        progress: Called with (epoch, epochs, mean loss) after each epoch.
+
+    Attributes:
+        module_: The trained module.
+        classes_: (K,) classes, in the release's order.
+
+    And those of ``ReleaseModel``.
+
+    """
+
+    module_: torch.nn.Module
+    classes_: NDArray[Any]
+
+    def __init__(
+        self,
+        module: torch.nn.Module | None = None,
+        *,
+        image_shape: Sequence[int] | None = None,
+        epochs: int = 200,
+        batch_size: int = 256,
+        learning_rate: float = 1e-3,
+        decay_epochs: Sequence[int] = (80, 120, 160),
+        denoise: str = "none",
+        device: str = "cpu",
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> None:
+        self.module = module
+        self.image_shape = image_shape
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.decay_epochs = decay_epochs
+        self.denoise = denoise
+        self.device = device
+        self.seed = seed
+        self.progress = progress
+
+    def fit(self, release: ReleaseLike) -> Self:
+        """Learn from a release.
+
+        Args:
+            release: A release of any design but ``signed`` and ``hybrid``, whose rows have no
+                label distribution.
+
+        Returns:
+            self
+
+        Raises:
+            InvalidInputError: Another design, PyTorch is not installed, a parameter out of range,
+                or an image shape or a module that does not fit the features or the classes.
+
+        """
+        torch = require_torch()
+        _validate.one_of("release.design", release.design, DISTRIBUTIONS)
+        denoise = _validate.one_of("denoise", self.denoise, _DENOISERS)
+        _validate.integer("epochs", self.epochs)
+        _validate.integer("batch_size", self.batch_size)
+        _validate.real("learning_rate", self.learning_rate, above=0.0)
+        seed = _validate.integer("seed", self.seed, at_least=0)
+        shape = self._input_shape(release)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module = self._new_module(shape, release.num_classes).to(self.device)
+            features, targets = training_rows(release)
+            features = denoised(features, release, denoise, self.image_shape)
+            _check_outputs(module, torch.from_numpy(features[:1]).reshape(-1, *shape), release)
+            self._train(module, features.reshape(-1, *shape), targets)
+        self._remember(release)
+        self.module_ = module.cpu().eval()
+        self.classes_ = np.array(release.classes)
+        return self
+
+    def _input_shape(self, release: ReleaseLike) -> tuple[int, ...]:
+        if self.image_shape is None:
+            if self.module is None:
+                _validate.fail("image_shape", "(channels, height, width) without a module", "None")
+            return (release.num_features,)
+        shape = _checked_shape(self.image_shape)
+        if int(np.prod(shape)) != release.num_features:
+            _validate.fail("image_shape", f"a shape of {release.num_features} numbers", shape)
+        return shape
+
+    def _new_module(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        if self.module is None:
+            return dpmix_network((shape[0], shape[1], shape[2]), num_classes)
+        return copy.deepcopy(self.module)
+
+    def _train(self, module: torch.nn.Module, features: Rows, targets: Rows) -> None:
+        torch = require_torch()
+        x, y = torch.from_numpy(features), torch.from_numpy(targets)
+        optimizer = torch.optim.Adam(module.parameters(), lr=self.learning_rate)
+        schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, list(self.decay_epochs))
+        module.train()
+        for epoch in range(self.epochs):
+            total = 0.0
+            for batch in torch.randperm(len(x)).split(self.batch_size):
+                logits = module(x[batch].to(self.device))
+                loss = _kl_loss(torch, logits, y[batch].to(self.device))
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                total += float(loss.detach()) * len(batch)
+            schedule.step()
+            if self.progress is not None:
+                self.progress(epoch + 1, self.epochs, total / len(x))
+
+    def decision_function(self, features: ArrayLike) -> Matrix:
+        """Return the (count, K) logits of records; errors as ``LinearClassifier``."""
+        check_is_fitted(self, "module_")
+        torch = require_torch()
+        records = self._records(features).astype(np.float32)
+        shape = records.shape[1:] if self.image_shape is None else tuple(self.image_shape)
+        parts = torch.from_numpy(records).reshape(-1, *shape).split(_PREDICT_BATCH)
+        with torch.no_grad():
+            logits = [self.module_(part).numpy() for part in parts]
+        return np.concatenate(logits).astype(np.float64)
+
+    def predict(self, features: ArrayLike) -> NDArray[Any]:
+        """Return the (count,) classes of highest logit; arguments as ``decision_function``."""
+        return np.asarray(self.classes_[self.decision_function(features).argmax(axis=1)])
+
+    def predict_proba(self, features: ArrayLike) -> Matrix:
+        """Return (count, K) probabilities; not calibrated."""
+        from scipy.special import softmax
+
+        return np.asarray(softmax(self.decision_function(features), axis=1))
+
+
+def _check_outputs(module: torch.nn.Module, example: torch.Tensor, release: ReleaseLike) -> None:
+    """Run a module once, so that a wrong one is refused before it is trained."""
+    torch = require_torch()
+    try:
+        with torch.no_grad():
+            device = next(module.parameters()).device
+            found = tuple(module.eval()(example.to(device)).shape)
+    except (RuntimeError, ValueError) as error:
+        _validate.fail(
+            "module", f"one that takes {tuple(example.shape)}", str(error).split("\n")[0]
+        )
+    if found != (1, release.num_classes):
+        _validate.fail("module", f"one that returns (count, {release.num_classes})", found)
+
+
+def _kl_loss(torch: Any, logits: Any, targets: Any) -> Any:
+    """Generalised KL divergence sum(p log(p/q) - p + q), averaged over rows."""
+    log_q = torch.log_softmax(logits, dim=1)
+    entropy = torch.special.xlogy(targets, targets)
+    return ((entropy - targets * log_q - targets).sum(dim=1) + 1).mean()
+
+
+def denoised(
+    features: Rows, release: ReleaseLike, how: str, image_shape: Sequence[int] | None
+) -> Rows:
+    """Denoise (T, d) rows as ``TorchNetworkClassifier`` says; ``none`` returns them as they are."""
+    if how == "posterior":
+        return _posterior_means(features, release)
+    if how == "gaussian":
+        from scipy.ndimage import gaussian_filter
+
+        images = features.reshape(-1, *_checked_shape(image_shape))
+        smooth = gaussian_filter(images, sigma=(0, 0, 1, 1), mode="nearest")
+        return np.ascontiguousarray(smooth.reshape(features.shape))
+    return features
+
+
+def _posterior_means(features: Rows, release: ReleaseLike) -> Rows:
+    moments = RowMoments.zero(features.shape[1], 0)
+    for start in range(0, len(features), 4096):
+        part = features[start : start + 4096].astype(np.float64)
+        moments.include(part, np.empty((len(part), 0)))
+    mean = moments.features / moments.count
+    covariance = moments.gram / moments.count - np.outer(mean, mean)
+    noise = release.feature_noise_stddev**2
+    eigenvalues, basis = np.linalg.eigh(covariance)
+    signal = signal_variances(eigenvalues, noise, moments.count)
+    gain = signal / np.maximum(signal + noise, np.finfo(float).tiny)
+    keep = ((basis * gain) @ basis.T).astype(np.float32)
+    center = mean.astype(np.float32)
+    return np.asarray(center + (features - center) @ keep, dtype=np.float32)

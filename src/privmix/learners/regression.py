@@ -1,0 +1,113 @@
+"""Linear regression that accounts for the release's noise."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+
+from privmix import _validate
+from privmix.learners.base import LinearRegressor, Matrix, ReleaseLike, Vector, target_bounds
+from privmix.learners.discriminant import signal_variances
+from privmix.learners.population import TargetMoments, target_moments
+
+# Designs whose rows carry mixed targets.
+REGRESSION_DESIGNS = ("poisson", "signed", "uniform", "transposed")
+_TINY = np.finfo(float).tiny
+
+
+class NoiseAwareRegressor(LinearRegressor):
+    """Errors-in-variables least squares with coefficient errors; no parameters.
+
+    The papers' linear model (DPMix, Theorem 2; DPFMix, section 3.2): targets are linear in the
+    features. Least squares on the rows is biased towards 0, since the rows' features carry noise.
+    Here the known noise is taken out of the rows' second moments first: the closed form of the bias
+    correction in DPMix's Theorem 5. With A the covariance of the features and S that of targets
+    and features, both seen through noise, coefficients along an eigenvector of A with eigenvalue l
+    are l s / (l^2 + v / t): s has error variance v, and t is the coefficients' mean square, an
+    empirical-Bayes estimate. The shrinkage is of order 1 / rows, less than the standard error, and
+    needs no tuning. Eigenvalues are corrected as random-matrix theory says
+    (``privmix.learners.spectrum``). One pass over the rows; d x d matrices are held.
+
+    ``signed`` rows show no means: their model has no intercept on targets scaled to [-1, 1]. Add a
+    constant feature where one is needed. ``num_records`` is taken as the number of records.
+
+    Attributes:
+        coef_stderr_: (J, d) standard errors of the coefficients, in the targets' units, for the
+            population that the records were drawn from. They cover the noise, the mixing, the
+            sampling of records, and what the shrinkage is expected to take away. Products of rows
+            are taken as Gaussian, with a correction for small mixtures.
+
+    And those of ``LinearRegressor``.
+
+    """
+
+    coef_stderr_: Matrix
+
+    def fit(self, release: ReleaseLike) -> Self:
+        """Learn from a release of regression targets.
+
+        Args:
+            release: A release of design ``poisson``, ``signed``, ``uniform`` or ``transposed``.
+
+        Returns:
+            self
+
+        Raises:
+            InvalidInputError: Another design or target, or rows that hold every record.
+
+        """
+        _validate.one_of("release.design", release.design, REGRESSION_DESIGNS)
+        bounds = target_bounds(release)
+        moments = target_moments(release)
+        coef, variances = shrunk_least_squares(moments, release.mix_size, release.sampling_prob)
+        self._keep(release, coef, moments.targets_mean - coef @ moments.features_mean)
+        self.coef_stderr_ = (bounds @ [-0.5, 0.5])[:, None] * np.sqrt(variances)
+        return self
+
+
+def shrunk_least_squares(
+    moments: TargetMoments, mix_size: float, sampling_prob: float
+) -> tuple[Matrix, Matrix]:
+    """Return (J, d) coefficients of the scaled targets, and their error variances.
+
+    With e = y - B x of a row and noise of variance v in x, the corrected score e x + v B has mean 0
+    and, for Gaussian rows, covariance Var(e) Cov(x) + v^2 B B' (Isserlis). Few records in a row add
+    E[e^2 x x'] of the records for each of the m T drawn; sampling n records adds it once for each.
+    """
+    eigenvalues, basis = np.linalg.eigh(moments.covariance)
+    seen = np.maximum(eigenvalues, _TINY)
+    signal = signal_variances(eigenvalues, moments.noise, moments.num_rows)
+    cross = moments.cross @ basis
+    coef = np.zeros_like(cross)
+    for _ in range(3):  # the error depends on the coefficients, a little
+        residual = _residual_variance(moments, coef, cross, eigenvalues)
+        error = residual[:, None] * seen / moments.num_rows
+        excess = np.maximum((cross**2 - error).sum(axis=1), 0)
+        prior = excess / max(float((signal**2).sum()), _TINY)
+        coef = _shrink(cross, signal, error, prior)
+    gain = signal / np.maximum(signal**2 + error / np.maximum(prior, _TINY)[:, None], _TINY)
+    draws = mix_size / sampling_prob, mix_size * moments.num_rows
+    own = np.maximum(residual - moments.target_noise - moments.noise * (coef**2).sum(axis=1), 0)
+    scatter = error + own[:, None] * signal * sum(1 / count for count in draws)
+    # What the shrinkage takes away, with the prior as large as its own error allows.
+    widest = prior + np.sqrt(2 * (error**2).sum(axis=1)) / max(float((signal**2).sum()), _TINY)
+    lost = widest[:, None] * (1 - gain * signal) ** 2
+    variances = (gain**2 * scatter + lost) @ (basis**2).T
+    along = (gain * coef) @ basis.T
+    return coef @ basis.T, variances + moments.noise**2 * along**2 / moments.num_rows
+
+
+def _residual_variance(
+    moments: TargetMoments, coef: Matrix, cross: Matrix, eigenvalues: Vector
+) -> Vector:
+    """Variance of y - B x of a row, noise included; not below the noise's own share."""
+    residual = moments.variance - 2 * (coef * cross).sum(axis=1) + coef**2 @ eigenvalues
+    least = moments.target_noise + moments.noise * (coef**2).sum(axis=1)
+    return np.asarray(np.maximum(residual, np.maximum(least, _TINY)))
+
+
+def _shrink(cross: Matrix, signal: Vector, error: Matrix, prior: Vector) -> Matrix:
+    with_prior = np.where(prior > 0, prior, 1.0)[:, None]
+    shrunk = signal * cross / np.maximum(signal**2 + error / with_prior, _TINY)
+    return np.where(prior[:, None] > 0, shrunk, 0.0)

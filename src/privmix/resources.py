@@ -1,0 +1,69 @@
+"""What the machine has: processors and memory."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import re
+from pathlib import Path
+
+from privmix import _validate
+
+_UNITS = {"": 1, **{f"{p}B": 1000**i for i, p in enumerate(("", "K", "M", "G", "T"))}}
+_UNITS |= {f"{p}IB": 1024**i for i, p in enumerate(("K", "M", "G", "T"), start=1)}
+_MMAP_THRESHOLD = (-3, 4 << 20)  # M_MMAP_THRESHOLD of glibc
+_CONTROL_GROUP = Path("/sys/fs/cgroup/memory.max")
+
+
+def default_threads() -> int:
+    """Number of threads a release uses: the processors this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def default_memory() -> int:
+    """Bytes a release may use: half of what the machine, or this process's control group, has."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = _CONTROL_GROUP.read_text().strip()
+    except OSError:
+        limit = "max"
+    return min(total, int(limit) if limit.isdigit() else total) // 2
+
+
+def parse_bytes(place: str, text: str | int) -> int:
+    """Read a number of bytes: 1500000000, ``1.5GB`` or ``1536MiB``.
+
+    Raises:
+        InvalidInputError: Anything else; the error names ``place``.
+
+    """
+    if isinstance(text, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+        unit = _UNITS.get(match[2].upper()) if match else None
+        if match is None or unit is None:
+            _validate.fail(place, "a size such as 800MB, 1.5GB or 2GiB", repr(text))
+        text = int(float(match[1]) * unit)
+    return _validate.integer(place, text)
+
+
+def spare_memory() -> None:
+    """Have freed arrays go back to the system at once, those of 4 MiB and more, from now on.
+
+    The allocator of glibc otherwise learns to keep them. Elsewhere nothing is changed.
+    """
+    _of_glibc("mallopt", *_MMAP_THRESHOLD)
+
+
+def return_memory() -> None:
+    """Give back to the system what is no longer used."""
+    gc.collect()
+    _of_glibc("malloc_trim", 0)
+
+
+def _of_glibc(name: str, *arguments: int) -> None:
+    try:
+        function = getattr(ctypes.CDLL(None), name)
+    except (AttributeError, OSError, TypeError):
+        return
+    function(*arguments)
