@@ -12,8 +12,10 @@ import privmix
 SOURCE = Path(privmix.__file__).parent
 ORDER = [
     "_validate",
+    "columns",
     "resources",
     "schema",
+    "extractor",
     "accounting",
     "theory",
     "diagnostics",
@@ -36,6 +38,9 @@ ORDER = [
     "verification",
     "engine",
     "readers",
+    "raw",
+    "features",
+    "datasets",
     "learners",
     "demo",
     "cli",
@@ -80,7 +85,7 @@ import sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "pandas", "dask", "matplotlib", "kymatio"}:
+        if name.partition(".")[0] in {"torch", "pandas", "dask", "matplotlib", "kymatio", "PIL", "pooch", "polars", "transformers"}:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Absent())

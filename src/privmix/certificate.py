@@ -19,6 +19,7 @@ from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.accounting import Event, Reading, account, epsilon_at, tradeoff_curve
 from privmix.designs import WEIGHT_SCALE
+from privmix.extractor import ExtractorIdentity
 from privmix.mechanism import MixtureConfig, Relation, ReleaseConfig
 from privmix.plan import ReleasePlan
 from privmix.preprocess import Step
@@ -111,7 +112,7 @@ class Certificate(FrozenModel):
     sampler_error: Literal[0] = 0
     tables: tuple[TableFacts, ...]
     preprocessing: tuple[Step, ...] = ()
-    extractor: None = None
+    extractor: ExtractorIdentity | None = None
     library_versions: dict[str, str]
     files: dict[str, str]
 
@@ -126,7 +127,14 @@ class Certificate(FrozenModel):
         return self
 
     @classmethod
-    def for_plan(cls, plan: ReleasePlan, *, private: bool, files: dict[str, str]) -> Certificate:
+    def for_plan(
+        cls,
+        plan: ReleasePlan,
+        *,
+        private: bool,
+        files: dict[str, str],
+        extractor: ExtractorIdentity | None = None,
+    ) -> Certificate:
         """Certify a plan with a schema, accounting anew."""
         if (schema := plan.data_schema) is None:
             _validate.fail("plan.schema", "a schema", "none")
@@ -145,6 +153,7 @@ class Certificate(FrozenModel):
             tradeoff_curve=_tradeoff_curve(event),
             preprocessing=plan.preprocessing,
             tables=tuple(TableFacts.for_config(part, schema) for part in config.components),
+            extractor=extractor,
             library_versions={name: version(name) for name in _LIBRARIES}
             | {"python": platform.python_version()},
             files=files,
@@ -173,7 +182,9 @@ class Certificate(FrozenModel):
 
     def recheck(self) -> list[str]:
         """Recompute everything that follows from the parameters; return what does not hold."""
-        expected = Certificate.for_plan(self.to_plan(), private=self.private, files=self.files)
+        expected = Certificate.for_plan(
+            self.to_plan(), private=self.private, files=self.files, extractor=self.extractor
+        )
         reasons = [
             f"certificate: {place} is {found}, but its parameters give {due}"
             for place, found, due in _differences(

@@ -32,6 +32,7 @@ from privmix.designs import (
     transposed_choices,
     uniform_inclusions,
 )
+from privmix.extractor import Extractor, ExtractorIdentity
 from privmix.journal import Journal, RunFolder, write_durably
 from privmix.ledger import Ledger
 from privmix.mechanism import MixtureConfig
@@ -266,6 +267,7 @@ def release(
     dataset_id: str | None = None,
     test_seed: int | None = None,
     threads: int | None = None,
+    extractor: Extractor | None = None,
     max_memory: int | str | None = None,
     progress: Progress | None = None,
 ) -> Release:
@@ -273,7 +275,8 @@ def release(
 
     Args:
         features: (count, num_features) real numbers; longer vectors are clipped. A memory-mapped
-            array or a source (``readers.read_labelled``) is read in runs.
+            array or a source (``readers.read_labelled``) is read in runs. With an ``extractor``: the
+            records that it turns into features.
         labels: (count,) values out of the schema's classes.
         plan: A plan with a schema.
         out: Release folder; must not exist, or be empty. It appears whole or not at all.
@@ -285,6 +288,8 @@ def release(
         test_seed: For tests only: repeatable rows that are **not private**; the certificate says
             so and ``verify`` rejects it.
         threads: Number of threads; all processors by default. The rows do not depend on it.
+        extractor: A public extractor (``privmix.features.get_extractor``), which the certificate
+            then names; without one, features are taken as given.
         max_memory: Bytes that the process may take, a number or a text such as ``"1GB"``; half of
             the machine's memory by default. Records that do not fit are read again and again. The
             rows do not depend on it.
@@ -305,6 +310,8 @@ def release(
     threads = default_threads() if threads is None else _validate.integer("threads", threads)
     target = check_out(out)
     recheck_plan(plan)
+    if extractor is not None:
+        features = extractor.transform(features)  # type: ignore[arg-type]
     source = feature_source(features, plan.data_schema.num_features)
     layout = plan_memory(plan, source, max_memory, threads)
     records = bound_records(
@@ -324,6 +331,7 @@ def release(
         charge=ledger_charge(ledger, dataset_id, plan, note=target.name),
         test_seed=test_seed,
         threads=threads,
+        extractor=None if extractor is None else extractor.identity,
         progress=progress,
     )
 
@@ -354,6 +362,7 @@ def release_records(
     charge: Callable[[], object] | None = None,
     test_seed: int | None = None,
     threads: int = 1,
+    extractor: ExtractorIdentity | None = None,
     progress: Progress | None = None,
 ) -> Release:
     """Publish bounded records: draw and write in a private run folder, seal, and move into place.
@@ -362,9 +371,10 @@ def release_records(
     ``sums_bytes`` bounds the sums of one sweep over streamed records.
     """
     _check_count(plan, records)
-    certificate = Certificate.for_plan(plan, private=True, files={})
+    certificate = Certificate.for_plan(plan, private=True, files={}, extractor=extractor)
     return_memory()  # the accountant's grids
-    context = hashlib.sha256(plan.digest() + records.digest()).digest()
+    origin = b"" if extractor is None else extractor.model_dump_json().encode()
+    context = hashlib.sha256(plan.digest() + records.digest() + origin).digest()
     with RunFolder(out) as run:
         if run.is_unfinished and not resume:
             allowed = f"resume (--resume), or a new start after removing {run.folder}"

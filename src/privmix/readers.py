@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privmix import _validate
+from privmix.extractor import FeaturesHeader
 from privmix.sources import (
     ArraySource,
     IteratedSource,
@@ -113,7 +114,11 @@ def open_labelled(
     if suffix == ".csv":
         features, found = _split_table(path, _read_table(path, label), label, classes)
         return LabelledSource(ArraySource(features), found)
-    return _open_parquet(path, label)
+    opened = _open_parquet(path, label)
+    header = FeaturesHeader.of_file(path)
+    if header is not None and header.labels_as_text:
+        return opened._replace(labels=_as_classes(opened.labels, classes))
+    return opened
 
 
 def _open_npy(path: Path, labels: str | Path | None) -> LabelledSource:
@@ -255,9 +260,13 @@ def _split_table(
 ) -> LabelledData:
     _check_columns(path, table.column_names, label)
     features = _features_of(path, table.drop_columns([label]))
+    return LabelledData(features, _as_classes(_label_column(table.column(label)), classes))
+
+
+def _as_classes(texts: NDArray[Any], classes: Sequence[int] | Sequence[str]) -> NDArray[Any]:
+    """Return labels of a source that knows texts only: the classes that are written so."""
     written = {str(value): value for value in classes}
-    found = [written.get(text, text) for text in _label_column(table.column(label))]
-    return LabelledData(features, np.array(found, dtype=object))
+    return np.array([written.get(text, text) for text in texts], dtype=object)
 
 
 def _features_of(path: Path, table: pa.Table, first: int = 0) -> NDArray[Any]:

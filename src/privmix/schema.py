@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from privmix import _validate
 from privmix._validate import FrozenModel
+from privmix.columns import TableSchema
 
 
 class Schema(FrozenModel):
@@ -17,20 +18,47 @@ class Schema(FrozenModel):
     Attributes:
         classes: The closed set of labels, integers or strings, all distinct, in a fixed order.
             At least two. A class that no record has is allowed.
-        num_features: Width d of a feature vector.
+        num_features: Width d of a feature vector; follows from ``table`` where there is one.
         num_records: Planning constant for the number of records. The actual count may differ
             and is never published; it only scales the rows.
         feature_clip_norm: L2 bound on a feature vector. Required: without it no noise could be
-            calibrated. Longer vectors are scaled down to it.
+            calibrated. Longer vectors are scaled down to it. With a ``table`` the default is the
+            largest norm that its vectors can have.
         label_clip_norm: L2 bound on a label vector; 1.0, the norm of a one-hot label.
+        table: The columns of a table that the features are made of, for the ``tabular`` extractor.
 
     """
 
     classes: tuple[int, ...] | tuple[str, ...]
-    num_features: int
+    num_features: int = 0
     num_records: int
-    feature_clip_norm: float
+    feature_clip_norm: float = 0.0
     label_clip_norm: float = 1.0
+    table: TableSchema | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _require_sizes(cls, value: object) -> object:
+        """A table states its width and its norm; without one they have no default."""
+        if isinstance(value, dict) and value.get("table") is None:
+            for name in ("num_features", "feature_clip_norm"):
+                if name not in value:
+                    _validate.fail(name, "a value (the field is required)", "nothing")
+        return value
+
+    @model_validator(mode="after")
+    def _follow_table(self) -> Schema:
+        if self.table is not None:
+            width, norm = self.table.num_features, self.table.norm_bound
+            if "num_features" in self.model_fields_set and self.num_features != width:
+                _validate.fail(
+                    "num_features", f"{width}, as the table's columns give", self.num_features
+                )
+            for name, found in (("num_features", width), ("feature_clip_norm", norm)):
+                if name not in self.model_fields_set:
+                    self.__dict__[name] = found
+                    self.__pydantic_fields_set__.add(name)
+        return self
 
     @field_validator("classes", mode="before")
     @classmethod

@@ -128,7 +128,7 @@ class Pace:
         self._unit = unit
         self._first: tuple[float, int] | None = None
 
-    def tell(self, done: int, total: int, now: float) -> str:
+    def tell(self, done: int, total: int | None, now: float) -> str:
         """Return rate and time left, or nothing before there is anything to judge by."""
         if self._first is None:
             self._first = (now, done)
@@ -136,9 +136,11 @@ class Pace:
         if done <= before or now <= start:
             return ""
         rate = (done - before) / (now - start)
+        shown_rate = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+        if total is None:
+            return f"{shown_rate} {self._unit}/s"
         left = round((total - done) / rate)
         shown = f"{left} s" if left < 120 else f"{left // 60} min"
-        shown_rate = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
         return f"{shown_rate} {self._unit}/s, about {shown} left"
 
 
@@ -169,14 +171,15 @@ class _LinePrinter:
         self._unit, self._pace = unit, Pace(unit)
         self._due: float | None = None
 
-    def __call__(self, done: int, total: int) -> None:
+    def __call__(self, done: int, total: int | None) -> None:
         now = monotonic()
         pace = self._pace.tell(done, total, now)
         if self._due is None:
             self._due = now + 2
         if now >= self._due:
             self._due = now + 10
-            ERR.print(f"{done} of {total} {self._unit}" + (pace and f", {pace}"))
+            share = f"{done}" if total is None else f"{done} of {total}"
+            ERR.print(f"{share} {self._unit}" + (pace and f", {pace}"))
 
 
 @contextmanager

@@ -17,7 +17,18 @@ from privmix.cli._common import (
     app,
     print_facts,
     print_json,
+    progress_bar,
     status_line,
+)
+from privmix.cli._raw import (
+    Device,
+    ExtractorSpec,
+    ImageColumn,
+    TextColumn,
+    check_features_header,
+    is_raw,
+    open_raw,
+    same_extractor,
 )
 
 
@@ -102,25 +113,62 @@ def evaluate_command(
     label: Label = None,
     features_key: FeaturesKey = None,
     label_key: LabelKey = None,
+    text_column: TextColumn = None,
+    image_column: ImageColumn = None,
+    extractor: ExtractorSpec = None,
+    device: Device = None,
+    features_as_given: Annotated[
+        bool,
+        typer.Option(
+            "--features-as-given", help="Take TEST's vectors for the model's kind of features."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Measure a model on labelled test data. The number is about the test set, not protected.
 
-    Example:
+    TEST is raw where the release's certificate names an extractor, which is then applied, or a file
+    of features that privmix extract made with it. --extractor is needed only where the extractor's
+    model came from a folder.
+
+    Examples:
         privmix evaluate model.safetensors test.parquet --label intent
+
+        privmix evaluate model.safetensors test.csv --label intent --text-column text
 
     """
     import numpy as np
 
+    from privmix.extractor import FeaturesHeader
+    from privmix.features.extraction import transform_records
     from privmix.learners import LinearRegressor, load_model
-    from privmix.readers import read_labelled
+    from privmix.readers import LabelledData, read_labelled
     from privmix.records import match_labels
 
     learner = load_model(model)
     classes = [] if isinstance(learner, LinearRegressor) else learner.classes_.tolist()
-    data = read_labelled(
-        source, label=label, classes=classes, features_key=features_key, label_key=label_key
-    )
+    header = FeaturesHeader.of_file(source)
+    named = any(option is not None for option in (extractor, text_column, image_column))
+    if named or (is_raw(source, header, learner.extractor_) and not features_as_given):
+        maker = same_extractor(learner.extractor_, extractor, device)
+        records = open_raw(
+            source,
+            maker,
+            label=label,
+            text_column=text_column,
+            image_column=image_column,
+            classes=classes,
+        )
+        with progress_bar("records") as progress:
+            data = LabelledData(*transform_records(records, maker, progress))  # type: ignore[arg-type]
+        if data.labels is None:
+            _validate.fail("--label", "the name of the label column", "nothing")
+    else:
+        if not features_as_given:
+            check_features_header(str(source), header, learner.extractor_)
+        data = read_labelled(
+            source, label=label, classes=classes, features_key=features_key, label_key=label_key
+        )
     if isinstance(learner, LinearRegressor):
         found = {"r2": float(learner.score(data.features, data.labels))}
     else:

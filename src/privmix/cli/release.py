@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any
@@ -47,6 +48,15 @@ from privmix.cli._common import (
     read_schema,
     read_text,
 )
+from privmix.cli._raw import (
+    Device,
+    ExtractorSpec,
+    ImageColumn,
+    TextColumn,
+    build_extractor,
+    extract_with_progress,
+    open_raw,
+)
 from privmix.cli.plan import design_options, make_plan, preprocessing_steps
 from privmix.plan import ReleasePlan
 from privmix.resources import default_threads
@@ -56,7 +66,7 @@ from privmix.schema import Schema
 @app.command("release", no_args_is_help=True)
 def release_command(
     source: Annotated[
-        Path, typer.Argument(metavar="INPUT", help=".parquet, .csv, .npz, .npy or .zarr")
+        Path, typer.Argument(metavar="INPUT", help=".parquet, .csv, .npz, .npy, .zarr, or a folder")
     ],
     out: Annotated[Path, typer.Option(help="Release folder; must not exist, or be empty.")],
     schema: SchemaFile = None,
@@ -67,6 +77,10 @@ def release_command(
     features_key: FeaturesKey = None,
     label_key: LabelKey = None,
     labels: Labels = None,
+    extractor: ExtractorSpec = None,
+    text_column: TextColumn = None,
+    image_column: ImageColumn = None,
+    device: Device = None,
     design: Design = None,
     mix_size: MixSize = None,
     num_mixtures: NumMixtures = None,
@@ -119,6 +133,9 @@ def release_command(
         privmix release features.npy --labels labels.npy --plan plan.json --out release/
         --max-memory 1GB
 
+        privmix release train.csv --label intent --text-column text --extractor sentence
+        --plan plan.json --out release/
+
     """
     from privmix.engine import (
         check_out,
@@ -127,6 +144,8 @@ def release_command(
         recheck_plan,
         release_records,
     )
+    from privmix.extractor import FeaturesHeader
+    from privmix.journal import RunFolder
     from privmix.readers import open_labelled
     from privmix.records import bound_records, feature_source
 
@@ -183,6 +202,28 @@ def release_command(
         )
     if made.data_schema is None:
         _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
+    _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
+    store = target.parent / f".{target.name}.features"
+    if extractor is not None:
+        # A run that was cut off while it extracted has drawn nothing yet, so nothing to resume.
+        resume = resume and RunFolder(target).is_unfinished
+        maker = build_extractor(extractor, device, made.data_schema)
+        records_of = open_raw(
+            source,
+            maker,
+            label=label,
+            text_column=text_column,
+            image_column=image_column,
+            on_bad_record=on_bad_record,
+            classes=made.data_schema.classes,
+            schema=made.data_schema,
+        )
+        store.mkdir(mode=0o700, exist_ok=True)
+        source, label = store / "features.parquet", label or "label"
+        extract_with_progress(records_of, maker, source, label=label, keep_parts=True)
+    elif text_column is not None or image_column is not None:
+        _validate.fail("--extractor", "an extractor for raw records", "nothing")
+    header = FeaturesHeader.of_file(source)
     data = open_labelled(
         source,
         label=label,
@@ -191,7 +232,6 @@ def release_command(
         label_key=label_key,
         labels=labels,
     )
-    _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     features = feature_source(data.features, made.data_schema.num_features)
     layout = plan_memory(made, features, max_memory, threads, place="--max-memory")
     with progress_bar("records") as progress:
@@ -220,8 +260,11 @@ def release_command(
             charge=ledger_charge(ledger, dataset_id, made, note=str(out)),
             test_seed=test_seed,
             threads=threads,
+            extractor=None if header is None else header.extractor,
             progress=progress,
         )
+    if extractor is not None:
+        shutil.rmtree(store, ignore_errors=True)
     size = sum(path.stat().st_size for path in published.folder.rglob("*") if path.is_file())
     ERR.print(
         f"{published.num_mixtures} rows, {size / 1e6:.1f} MB, in {monotonic() - started:.1f} s"

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from privmix import _validate
+from privmix.extractor import ExtractorIdentity
 from privmix.preprocess import Preprocessor
 
 Matrix = NDArray[np.float64]
@@ -121,7 +122,7 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
     n_features_in_: int
     feature_clip_norm_: float
     certificate_digest_: str | None
-    extractor_: str | None
+    extractor_: ExtractorIdentity | None
     preprocessor_: Preprocessor | None
 
     def _remember(self, release: ReleaseLike) -> None:
@@ -131,8 +132,7 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
             self.n_features_in_ = self.preprocessor_.num_inputs
         self.feature_clip_norm_ = release.feature_clip_norm
         self.certificate_digest_ = getattr(release, "certificate_digest", None)
-        extractor = getattr(getattr(release, "certificate", None), "extractor", None)
-        self.extractor_ = None if extractor is None else str(extractor)
+        self.extractor_ = getattr(getattr(release, "certificate", None), "extractor", None)
 
     def _records(self, features: ArrayLike) -> Matrix:
         """Check records and treat them as the release's were."""

@@ -13,6 +13,7 @@ from safetensors.numpy import save
 
 from privmix import _validate
 from privmix._validate import FrozenModel
+from privmix.extractor import ExtractorIdentity
 from privmix.learners.base import LinearClassifier, LinearRegressor
 from privmix.learners.bias_corrected_sgd import (
     BiasCorrectedSGDClassifier,
@@ -53,7 +54,7 @@ class ModelHeader(FrozenModel):
     feature_clip_norm: float
     logit_scale: float
     certificate_digest: str | None
-    extractor: str | None
+    extractor: ExtractorIdentity | None
     preprocessing: tuple[Step, ...] = ()
     facts: RecordFacts | None = None
     target_bounds: tuple[tuple[float, float], ...] | None = None

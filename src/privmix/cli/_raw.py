@@ -1,0 +1,145 @@
+"""Options and helpers of the commands that take raw records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from privmix import _validate
+from privmix.cli._common import ERR, progress_bar, status_line
+from privmix.schema import Schema
+
+if TYPE_CHECKING:
+    from privmix.extractor import Extractor, ExtractorIdentity, FeaturesHeader
+    from privmix.features.extraction import Extracted
+    from privmix.raw import RawRecords
+
+ExtractorSpec = Annotated[
+    str | None,
+    typer.Option(
+        "--extractor",
+        help="Public extractor: sentence, efficientnet-lite0, scattering:size=28, vision:MODEL, ...",
+    ),
+]
+TextColumn = Annotated[str | None, typer.Option(help="Column of texts.")]
+ImageColumn = Annotated[
+    str | None, typer.Option(help="Column of images (of an .npz: the array); none for a folder.")
+]
+Device = Annotated[
+    str | None, typer.Option(help="Device of the extractor, such as cpu [a GPU if there is one].")
+]
+
+
+def build_extractor(
+    spec: str | ExtractorIdentity, device: str | None, schema: Schema | None = None
+) -> Extractor:
+    """Build an extractor; the columns of ``tabular`` are those of the schema."""
+    from privmix.features import get_extractor
+
+    parameters: dict[str, Any] = {} if device is None else {"device": device}
+    if spec == "tabular" and schema is not None and schema.table is not None:
+        parameters["table"] = schema.table
+    with status_line("loading the extractor"):
+        extractor = get_extractor(spec, **parameters)
+        found = extractor.num_features  # reads the model, so that its faults come first
+    if schema is not None and found != schema.num_features:
+        allowed = f"{found}, the width of {extractor.identity.name}'s features"
+        _validate.fail("schema.num_features", allowed, schema.num_features)
+    return extractor
+
+
+def open_raw(
+    source: Path,
+    extractor: Extractor,
+    *,
+    label: str | None,
+    text_column: str | None,
+    image_column: str | None,
+    on_bad_record: str = "error",
+    classes: Any = (),
+    schema: Schema | None = None,
+) -> RawRecords:
+    """Open raw records of the extractor's kind."""
+    from privmix.raw import open_records
+
+    if extractor.kind == "vector":
+        _validate.fail("--extractor", "none for a file of feature vectors", extractor.identity.name)
+    columns = {"text": text_column, "image": image_column}
+    for kind, column in columns.items():
+        if column is not None and kind != extractor.kind:
+            allowed = f"nothing for an extractor of {extractor.kind}s"
+            _validate.fail(f"--{kind}-column", allowed, repr(column))
+    column = columns.get(extractor.kind)
+    if extractor.kind != "table" and column is None and not source.is_dir():
+        option = f"--{extractor.kind}-column"
+        _validate.fail(option, f"the column of {extractor.kind}s in {source}", "nothing")
+    table = getattr(extractor, "schema", None) if extractor.kind == "table" else None
+    if table is None and schema is not None:
+        table = schema.table
+    return open_records(
+        source,
+        kind=extractor.kind,
+        column=column,
+        label=label,
+        table=table,
+        classes=classes,
+        on_bad_record=on_bad_record,  # type: ignore[arg-type]
+    )
+
+
+def same_extractor(
+    due: ExtractorIdentity | None, spec: str | None, device: str | None
+) -> Extractor:
+    """Build the extractor that a model's release used; with ``spec``, check that it is that one."""
+    if due is None:
+        allowed = "feature vectors, since the model's release names no extractor"
+        _validate.fail("TEST", allowed, "raw records")
+    extractor = build_extractor(spec or due, device)
+    if extractor.identity.digest != due.digest:
+        _validate.fail("--extractor", f"{due}, which the release used", str(extractor.identity))
+    return extractor
+
+
+def is_raw(source: Path, header: FeaturesHeader | None, due: ExtractorIdentity | None) -> bool:
+    """Whether a source holds raw records although no column of them is named: images in folders,
+    rows for ``tabular``.
+    """
+    folder = source.is_dir() and not any(source.glob("*.parquet"))
+    return header is None and due is not None and (folder or due.name == "tabular")
+
+
+def check_features_header(
+    place: str, header: FeaturesHeader | None, due: ExtractorIdentity | None
+) -> None:
+    """Refuse features of another extractor than the one of a model's release."""
+    found = None if header is None else header.extractor
+    if (found and found.digest) != (due and due.digest):
+        allowed = (
+            f"features of {due}, or raw records with --text-column or --image-column"
+            if due
+            else "vectors as given, since the model's release names no extractor"
+        )
+        received = found or "vectors that no extractor is known of"
+        _validate.fail(place, f"{allowed}; --features-as-given skips this check", received)
+
+
+def extract_with_progress(
+    records: RawRecords, extractor: Extractor, out: Path, **options: Any
+) -> Extracted:
+    """Extract to a file, and tell the data holder on standard error what only she may know."""
+    from privmix.features.extraction import extract
+
+    with progress_bar("records") as progress:
+        counts = extract(records, extractor, out, progress=progress, **options)
+    bad = f", {counts.num_bad} bad ones blanked" if counts.num_bad else ""
+    ERR.print(f"for your eyes only: features of {counts.num_records} records extracted{bad}")
+    return counts
+
+
+def knows_texts_only(source: Path) -> bool:
+    """Whether labels of a source are texts whatever the classes are: CSV files, folder names."""
+    return source.suffix.lower() == ".csv" or (
+        source.is_dir() and not any(source.glob("*.parquet"))
+    )

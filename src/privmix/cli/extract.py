@@ -1,0 +1,82 @@
+"""``privmix extract``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privmix import _validate
+from privmix.cli._common import Json, Label, SchemaFile, app, print_facts, print_json, read_schema
+from privmix.cli._raw import (
+    Device,
+    ExtractorSpec,
+    ImageColumn,
+    TextColumn,
+    build_extractor,
+    extract_with_progress,
+    knows_texts_only,
+    open_raw,
+)
+
+
+@app.command("extract", no_args_is_help=True)
+def extract_command(
+    source: Annotated[
+        Path, typer.Argument(metavar="INPUT", help="Folder of images, or a table of records.")
+    ],
+    out: Annotated[Path, typer.Option(help="Parquet file of features to write.")],
+    extractor: ExtractorSpec = None,
+    label: Label = None,
+    text_column: TextColumn = None,
+    image_column: ImageColumn = None,
+    schema: SchemaFile = None,
+    on_bad_record: Annotated[
+        str, typer.Option(help="error: stop at a bad record; zero: blank it and go on.")
+    ] = "error",
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Turn images, texts or tables into feature vectors. Run again, it goes on where it was cut off.
+
+    The features are as private as the records. --schema gives tabular its columns.
+
+    Examples:
+        privmix extract train.csv --text-column text --label intent --extractor sentence
+        --out features.parquet
+
+        privmix extract photos/ --extractor efficientnet-lite0 --out features.parquet
+
+    """
+    if extractor is None:
+        _validate.fail("--extractor", "the name of an extractor", "nothing")
+    _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
+    facts = None if schema is None else read_schema(schema)
+    made = build_extractor(extractor, device, facts)
+    records = open_raw(
+        source,
+        made,
+        label=label,
+        text_column=text_column,
+        image_column=image_column,
+        on_bad_record=on_bad_record,
+        classes=() if facts is None else facts.classes,
+        schema=facts,
+    )
+    extract_with_progress(
+        records,
+        made,
+        out,
+        label=label or "label",
+        labels_as_text=facts is None and knows_texts_only(source),
+    )
+    result = {
+        "out": str(out),
+        "num_features": made.num_features,
+        "extractor": made.identity.model_dump(),
+    }
+    if as_json:
+        print_json(result)
+    else:
+        print_facts({**result, "extractor": str(made.identity)})

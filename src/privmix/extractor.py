@@ -1,0 +1,114 @@
+"""What a public feature extractor is: its Protocol, and its identity in certificates and models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pydantic import Field, field_validator
+
+from privmix import _validate
+from privmix._validate import FrozenModel
+
+InputKind = Literal["vector", "image", "text", "table"]
+Progress = Callable[[int, int | None], object]
+
+
+class ExtractorIdentity(FrozenModel):
+    """Which extractor made features; public, JSON in and out.
+
+    Attributes:
+        name: Its name in ``privmix.features``.
+        parameters: What it is built with. A model read from a folder has no name here, so that
+            paths of a private machine stay out of certificates.
+        digest: SHA-256 over name, parameters that change features, and weights: 64 hexadecimal
+            digits. Two extractors are the same if, and only if, their digests are.
+
+    """
+
+    name: str
+    parameters: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    digest: str
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, value: str) -> str:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,40}", value):
+            _validate.fail("name", "lower-case letters, digits, - and _", repr(value))
+        return value
+
+    @field_validator("digest")
+    @classmethod
+    def _check_digest(cls, value: str) -> str:
+        if not re.fullmatch(r"[0-9a-f]{64}", value):
+            _validate.fail("digest", "64 hexadecimal digits", repr(value))
+        return value
+
+    def __str__(self) -> str:
+        """Name, parameters and the first digits of the digest."""
+        parts = [f"{key}={value}" for key, value in self.parameters.items()]
+        return f"{self.name}({', '.join([*parts, f'digest {self.digest[:12]}'])})"
+
+
+@runtime_checkable
+class Extractor(Protocol):
+    """A frozen, public function of one record; a scikit-learn transformer.
+
+    The features of a record depend on that record and on nothing else: bit for bit the same at
+    every position, with any companions, in any call, on one machine with the same libraries and
+    number of threads. Otherwise the removal of one record would change the others, and no bound
+    on a record's influence would hold.
+    """
+
+    @property
+    def kind(self) -> InputKind:
+        """What a record is: a vector, an image, a text, or a row of a table."""
+
+    @property
+    def num_features(self) -> int:
+        """Width of a feature vector."""
+
+    @property
+    def identity(self) -> ExtractorIdentity:
+        """Name, parameters and digest, for the certificate."""
+
+    def transform(
+        self, records: Sequence[Any], progress: Progress | None = None
+    ) -> NDArray[np.float32]:
+        """Return the (count, num_features) features of records; a None becomes a zero vector."""
+
+
+FEATURES_KEY = b"privmix_features"
+
+
+class FeaturesHeader(FrozenModel):
+    """What a Parquet file of extracted features says about itself, in its schema's metadata.
+
+    Attributes:
+        extractor: What made the features.
+        labels_as_text: Whether labels come from a source that knows texts only (a CSV file, folder
+            names), so that the class 7 is the one that is written "7".
+
+    """
+
+    format_version: Literal[1] = 1
+    extractor: ExtractorIdentity
+    labels_as_text: bool = False
+
+    @classmethod
+    def of_file(cls, path: str | Path) -> FeaturesHeader | None:
+        """Read the header of a Parquet file; None for anything else, or a file without one."""
+        if Path(path).suffix.lower() != ".parquet" or not Path(path).is_file():
+            return None
+        try:
+            metadata = pq.read_schema(path).metadata or {}
+        except (pa.ArrowException, OSError):
+            return None
+        text = metadata.get(FEATURES_KEY)
+        return None if text is None else cls.from_json(text, place=f"{path}: header")

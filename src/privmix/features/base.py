@@ -1,0 +1,226 @@
+"""What extractors share: scikit-learn's methods, fixed batches, digests, loading of libraries."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from privmix import _validate
+from privmix.extractor import ExtractorIdentity, InputKind, Progress
+
+
+class BaseExtractor(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
+    """A frozen extractor; subclasses are frozen dataclasses of their public parameters."""
+
+    name: ClassVar[str]
+    kind: ClassVar[InputKind]
+
+    @property
+    @abstractmethod
+    def num_features(self) -> int:
+        """Width of a feature vector."""
+
+    @cached_property
+    @abstractmethod
+    def identity(self) -> ExtractorIdentity:
+        """Name, parameters and digest, for the certificate."""
+
+    @abstractmethod
+    def _features(self, records: Sequence[Any]) -> NDArray[np.float32]:
+        """Return the features of a few records, none of them None."""
+
+    def fit(self, records: Any = None, labels: Any = None) -> BaseExtractor:
+        """Do nothing: an extractor learns nothing from the records."""
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def transform(
+        self, records: Sequence[Any], progress: Progress | None = None
+    ) -> NDArray[np.float32]:
+        """Return the features of records.
+
+        Args:
+            records: Vectors, images, texts or rows, by ``kind``. None stands for a bad record, and
+                becomes a zero vector.
+            progress: Called with (records done, records in all).
+
+        Returns:
+            (count, num_features) float32.
+
+        Raises:
+            InvalidInputError: A record of another kind or shape.
+
+        """
+        features = np.zeros((len(records), self.num_features), dtype=np.float32)
+        for start in range(0, len(records), _STEP):
+            chunk = records[start : start + _STEP]
+            there = [i for i, record in enumerate(chunk) if record is not None]
+            if there:
+                found = self._features([chunk[i] for i in there])
+                features[[start + i for i in there]] = found
+            if progress is not None:
+                progress(start + len(chunk), len(records))
+        return features
+
+
+_STEP = 256
+
+
+class BatchExtractor(BaseExtractor):
+    """An extractor that runs a torch function on batches of one fixed shape.
+
+    Kernels may round a record's features by its place in a batch, so places are compared first, on
+    made-up records: where two of them differ by a bit, every batch holds one record.
+    """
+
+    device: str | None
+    batch_size: ClassVar[int]
+
+    @abstractmethod
+    def _prepare(self, record: Any) -> Any:
+        """Turn one record, by itself, into a float32 tensor of a fixed shape."""
+
+    @abstractmethod
+    def _forward(self, batch: Any) -> Any:
+        """Map a (batch, ...) tensor on the device to (batch, num_features)."""
+
+    @property
+    @abstractmethod
+    def _input_shape(self) -> tuple[int, ...]:
+        """Shape of a prepared record."""
+
+    @cached_property
+    def _agreed_batch_size(self) -> int:
+        torch = load("torch", "torch")
+        generator = torch.Generator().manual_seed(0)
+
+        def made_up(count: int) -> Any:
+            return torch.randn((count, *self._input_shape), generator=generator)
+
+        same = places_agree(self._run, made_up(1)[0], made_up(self.batch_size))
+        return self.batch_size if same else 1
+
+    def _features(self, records: Sequence[Any]) -> NDArray[np.float32]:
+        torch = load("torch", "torch")
+        size = self._agreed_batch_size
+        features = np.empty((len(records), self.num_features), dtype=np.float32)
+        for start in range(0, len(records), size):
+            chunk = records[start : start + size]
+            batch = torch.zeros((size, *self._input_shape))
+            for place, record in enumerate(chunk):
+                batch[place] = self._prepare(record)
+            features[start : start + len(chunk)] = self._run(batch)[: len(chunk)].numpy()
+        return features
+
+    def _run(self, batch: Any) -> Any:
+        with repeatable():
+            return self._forward(batch.to(choose_device(self.device))).cpu()
+
+
+def places_agree(run: Any, probe: Any, companions: Any) -> bool:
+    """Whether ``run`` gives ``probe`` the same bits at every place of a batch, whatever is beside it.
+
+    The order of a kernel's additions follows from shapes and places, not from values, so that one
+    probe at every place shows a difference.
+    """
+    torch = load("torch", "torch")
+    alone = torch.zeros_like(companions)
+    alone[0] = probe
+    due = run(alone)[0]
+    for place in range(len(companions)):
+        batch = companions.roll(place, 0).clone()
+        batch[place] = probe
+        if not torch.equal(run(batch)[place], due):
+            return False
+    return True
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """Run torch without gradients and with deterministic algorithms in full precision."""
+    torch = load("torch", "torch")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as cuBLAS asks for it
+    before = torch.are_deterministic_algorithms_enabled()
+    warned_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        with (
+            torch.inference_mode(),
+            torch.backends.cudnn.flags(
+                enabled=True, benchmark=False, deterministic=True, allow_tf32=False
+            ),
+        ):
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warned_only)
+
+
+def choose_device(device: str | None) -> str:
+    """Return the device to run on: a GPU where there is one, unless another is asked for."""
+    if device is not None:
+        return device
+    return "cuda" if load("torch", "torch").cuda.is_available() else "cpu"
+
+
+def load(module: str, extra: str) -> Any:
+    """Import a library of an extra, or say how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0]
+        remedy = f"pip install 'privmix[{extra}]'" if extra else f"pip install {name}"
+        _validate.fail(f"library {name}", f"one that is installed: {remedy}", str(error))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers from writing progress bars and remarks to standard error."""
+    logging = load("transformers", "vision").utils.logging
+    verbosity, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if shown:
+            logging.enable_progress_bar()
+
+
+def make_identity(
+    name: str, parameters: dict[str, str | int | float | bool], weights: str = "", **behaviour: Any
+) -> ExtractorIdentity:
+    """Make an identity whose digest covers the name, the parameters, the weights and ``behaviour``.
+
+    ``behaviour`` is what else decides the features. A parameter ``model`` only says where weights
+    are found, so it is left out: the same weights under another name are the same extractor.
+    """
+    covered = {k: v for k, v in parameters.items() if k != "model"}
+    content = json.dumps([name, covered, weights, behaviour], sort_keys=True, allow_nan=False)
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    return ExtractorIdentity(name=name, parameters=parameters, digest=digest)
+
+
+def weights_digest(network: Any, unused: Collection[str] = ()) -> str:
+    """Return the SHA-256 over a torch module's parameters and buffers, by name."""
+    hasher = hashlib.sha256(b"privmix weights 1")
+    for name, tensor in sorted(network.state_dict().items()):
+        if name in unused:
+            continue
+        array = tensor.detach().cpu().contiguous().numpy()
+        hasher.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        hasher.update(array.data if array.size else b"")
+    return hasher.hexdigest()

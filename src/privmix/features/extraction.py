@@ -1,0 +1,221 @@
+"""Extract the features of raw records into a Parquet file, so that a cut-off run goes on.
+
+Features are made in parts of a fixed number of records. A part is named by a hash of its records, the
+extractor and the machine's libraries and threads, and is used again only where that is the same.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from privmix import _validate
+from privmix.extractor import FEATURES_KEY, Extractor, FeaturesHeader, Progress
+from privmix.journal import sync, write_durably
+from privmix.raw import RawBlock, RawRecords
+
+PART_RECORDS = 512
+
+
+class Extracted(NamedTuple):
+    """Private counts of an extraction: records, and how many of them were bad and blanked."""
+
+    num_records: int
+    num_bad: int
+
+
+def extract(
+    records: RawRecords,
+    extractor: Extractor,
+    out: str | Path,
+    *,
+    label: str = "label",
+    labels_as_text: bool = False,
+    keep_parts: bool = False,
+    progress: Progress | None = None,
+) -> Extracted:
+    """Write the features of raw records to a Parquet file, whole or not at all.
+
+    Run again after it was cut off, it goes on from the parts that are there, to the same bytes. A
+    bad record under the policy ``zero`` becomes a zero vector without a label.
+
+    Args:
+        records: Records of the extractor's kind.
+        extractor: The extractor.
+        out: A ``.parquet`` file; replaced if it exists. Its columns: ``features`` and the labels.
+        label: Name of the label column.
+        labels_as_text: Note in the file that labels are texts of classes.
+        keep_parts: Keep the parts, for another run of the same kind.
+        progress: Called with (records done, records in all or None).
+
+    Returns:
+        The counts, for the data holder's eyes only.
+
+    Raises:
+        InvalidInputError: A bad record under the policy ``error``, no record at all, or a place that
+            cannot be written to.
+
+    """
+    out = Path(out).absolute()
+    if out.suffix != ".parquet" or out.is_dir() or not out.parent.is_dir():
+        _validate.fail(f"out={out}", "a .parquet file in an existing folder", "another")
+    if records.kind != extractor.kind:
+        _validate.fail("records", f"records of kind {extractor.kind}", records.kind)
+    if label == "features":
+        _validate.fail("label", "another name than that of the features", repr(label))
+    context = _context(extractor)
+    labels: list[Any] = []
+    counts = Extracted(0, 0)
+    with _parts_folder(out) as folder:
+        paths = []
+        for number, block in enumerate(records.blocks(PART_RECORDS)):
+            path = folder / f"{number:08d}"
+            _make_part(path, block, extractor, context)
+            paths.append(path)
+            counts = Extracted(
+                counts.num_records + len(block.bad), counts.num_bad + int(block.bad.sum())
+            )
+            labels += [] if block.labels is None else block.labels.tolist()
+            if progress is not None:
+                progress(counts.num_records, records.count)
+        if not paths:
+            _validate.fail("records", "at least one record", "none")
+        header = FeaturesHeader(extractor=extractor.identity, labels_as_text=labels_as_text)
+        _assemble(out, paths, header, extractor.num_features, label, labels)
+        if not keep_parts:
+            shutil.rmtree(folder)
+    return counts
+
+
+def parts_folder(out: Path) -> Path:
+    """Return where the parts of a file in the making are kept."""
+    return out.parent / f".{out.name}.parts"
+
+
+@contextmanager
+def _parts_folder(out: Path) -> Iterator[Path]:
+    """Make the folder, readable by its owner alone, and keep other runs out of it."""
+    folder = parts_folder(out)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        _validate.fail(f"out={out}", "a place in a writable folder", error.strerror)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        _validate.fail(f"out={out}", "one extraction at a time", "another one in progress")
+    try:
+        yield folder
+    finally:
+        os.close(lock)
+
+
+def _context(extractor: Extractor) -> bytes:
+    """Hash what decides the bits of features besides the record."""
+    facts: list[object] = [extractor.identity.digest, platform.machine(), np.__version__]
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        device = getattr(extractor, "device", None)
+        facts += [torch.__version__, torch.get_num_threads(), torch.cuda.is_available(), device]
+    return hashlib.sha256(repr(facts).encode()).digest()
+
+
+def _make_part(path: Path, block: RawBlock, extractor: Extractor, context: bytes) -> None:
+    """Write the features of a block under its key, unless they are there."""
+    key = _key(block, context)
+    size = len(key) + 4 * len(block.bad) * extractor.num_features
+    if path.is_file() and path.stat().st_size == size:
+        with path.open("rb") as file:
+            if file.read(len(key)) == key:
+                return
+    features = np.ascontiguousarray(extractor.transform(block.records), dtype=np.float32)
+    if features.shape != (len(block.bad), extractor.num_features):
+        allowed = f"shape {(len(block.bad), extractor.num_features)} from its transform"
+        _validate.fail(f"extractor {extractor.identity.name}", allowed, features.shape)
+    write_durably(path, key + features.tobytes(), mode=0o600)
+
+
+def _key(block: RawBlock, context: bytes) -> bytes:
+    hasher = hashlib.sha256(context)
+    if isinstance(block.records, pa.Table):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, block.records.schema) as writer:
+            writer.write_table(block.records.combine_chunks())
+        hasher.update(sink.getvalue())
+        return hasher.digest()
+    for record in block.records:
+        if record is None:
+            hasher.update(b"none;")
+        elif isinstance(record, str):
+            text = record.encode()
+            hasher.update(b"text %d;" % len(text) + text)
+        else:
+            array = np.ascontiguousarray(record)
+            hasher.update(f"{array.dtype.str} {array.shape};".encode())
+            hasher.update(array.data)
+    return hasher.digest()
+
+
+def _assemble(
+    out: Path,
+    paths: list[Path],
+    header: FeaturesHeader,
+    width: int,
+    label: str,
+    labels: list[Any],
+) -> None:
+    """Write the parts as row groups of one file, and move it into place."""
+    vectors = pa.list_(pa.field("element", pa.float32(), nullable=False), width)
+    fields = [pa.field("features", vectors, nullable=False)]
+    column = pa.array(labels) if labels else None
+    if column is not None:
+        fields.append(pa.field(label, column.type))
+    schema = pa.schema(fields, metadata={FEATURES_KEY: header.model_dump_json()})
+    temporary = out.with_name(f".{out.name}.tmp")
+    options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    done = 0
+    with pq.ParquetWriter(temporary, schema, **options) as writer:
+        for path in paths:
+            flat: NDArray[np.float32] = np.frombuffer(path.read_bytes(), np.float32, offset=32)
+            count = len(flat) // width
+            arrays = [pa.FixedSizeListArray.from_arrays(pa.array(flat), type=vectors)]
+            if column is not None:
+                arrays.append(column.slice(done, count))
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+            done += count
+    sync(temporary)
+    temporary.replace(out)
+    sync(out.parent)
+
+
+def transform_records(
+    records: RawRecords, extractor: Extractor, progress: Progress | None = None
+) -> tuple[NDArray[np.float32], NDArray[Any] | None]:
+    """Return (count, num_features) features and (count,) labels of raw records, in memory."""
+    features, labels = [], []
+    done = 0
+    for block in records.blocks(PART_RECORDS):
+        features.append(extractor.transform(block.records))
+        labels.append(block.labels)
+        done += len(block.bad)
+        if progress is not None:
+            progress(done, records.count)
+    if not features:
+        _validate.fail("records", "at least one record", "none")
+    known = [part for part in labels if part is not None]
+    return np.concatenate(features), np.concatenate(known) if known else None

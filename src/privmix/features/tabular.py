@@ -1,0 +1,245 @@
+"""Rows of a table as bounded vectors, by a public schema of its columns."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numba import njit
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from privmix.columns import (
+    BooleanColumn,
+    CategoricalColumn,
+    Column,
+    DatetimeColumn,
+    FourierFeatures,
+    NumericColumn,
+    TableSchema,
+)
+from privmix.extractor import ExtractorIdentity, InputKind, Progress
+from privmix.features.base import BaseExtractor, make_identity
+from privmix.raw.cells import read_cells
+from privmix.raw.opening import as_arrow
+from privmix.raw.records import fail_record
+
+_STEP = 4096
+_MICROSECONDS = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class TabularExtractor(BaseExtractor):
+    """Columns side by side: scaled by public bounds, one-hot or hashed, never by what others hold.
+
+    A numeric, ordinal, boolean or datetime value becomes a number in [-1, 1], a category a 1 at its
+    place; a missing value is zero there and 1 at the column's last coordinate, if the column is
+    nullable. Values beyond the bounds are clamped. The norm is at most ``table.norm_bound``.
+
+    Attributes:
+        table: The public schema of the columns: a :class:`TableSchema`, or its JSON.
+
+    """
+
+    name: ClassVar[str] = "tabular"
+    kind: ClassVar[InputKind] = "table"
+    table: TableSchema | str
+
+    def __post_init__(self) -> None:
+        if isinstance(self.table, str):
+            TableSchema.from_json(self.table, "table")
+
+    @cached_property
+    def schema(self) -> TableSchema:
+        """The columns."""
+        if isinstance(self.table, str):
+            return TableSchema.from_json(self.table, "table")
+        return self.table
+
+    @property
+    def num_features(self) -> int:
+        """Width of a feature vector."""
+        return self.schema.num_features
+
+    @cached_property
+    def identity(self) -> ExtractorIdentity:
+        """Name, parameters and digest, for the certificate."""
+        return make_identity(self.name, {"table": self.schema.model_dump_json()})
+
+    def transform(self, records: Any, progress: Progress | None = None) -> NDArray[np.float32]:
+        """Return the features of rows.
+
+        Args:
+            records: A pandas, polars or Arrow table with the schema's columns. A row of nulls
+                alone, such as a bad record of ``open_records``, becomes a zero vector.
+            progress: Called with (records done, records in all).
+
+        Returns:
+            (count, num_features) float32.
+
+        Raises:
+            InvalidInputError: A column that is not there, a cell that is no value of its column.
+
+        """
+        rows = as_arrow(records)
+        features = np.empty((rows.num_rows, self.num_features), dtype=np.float32)
+        for start in range(0, rows.num_rows, _STEP):
+            part = rows.slice(start, _STEP)
+            cells, wrong = read_cells(part, self.schema)
+            empty = _empty_rows(part, self.schema)
+            for row, problem in sorted(wrong.items()):
+                if not empty[row]:
+                    fail_record(f"records[{start + row}], {problem.part}", problem)
+            found = self._encode(cells)
+            found[empty] = 0.0
+            features[start : start + part.num_rows] = found
+            if progress is not None:
+                progress(start + part.num_rows, rows.num_rows)
+        return features
+
+    def _features(self, records: Sequence[Any]) -> NDArray[np.float32]:
+        return self.transform(pa.Table.from_pylist(list(records)))
+
+    def get_feature_names_out(self, input_features: object = None) -> NDArray[np.object_]:
+        """Return a name for each coordinate, as scikit-learn's transformers do."""
+        if self.schema.fourier is not None:
+            names = [f"fourier{i}" for i in range(self.num_features)]
+        else:
+            names = [name for column in self.schema.columns for name in _names(column)]
+        return np.array(names, dtype=object)
+
+    def _encode(self, cells: pa.Table) -> NDArray[np.float64]:
+        scaled = np.zeros((cells.num_rows, self.schema.width))
+        place = 0
+        for column in self.schema.columns:
+            values = cells[column.name].combine_chunks()
+            part = scaled[:, place : place + column.value_width]
+            there = values.is_valid().to_numpy(zero_copy_only=False)
+            _fill(part, values, there, column)
+            if column.nullable:
+                scaled[~there, place + column.value_width] = 1.0
+            place += column.width
+        if self.schema.fourier is None:
+            return scaled
+        mapped = np.empty((cells.num_rows, self.num_features))
+        _fourier_rows(scaled, self._frequencies, mapped)
+        return mapped
+
+    @cached_property
+    def _frequencies(self) -> NDArray[np.float64]:
+        assert self.schema.fourier is not None
+        return frequencies(self.schema.fourier, self.schema.width)
+
+
+def _empty_rows(rows: pa.Table, schema: TableSchema) -> NDArray[np.bool_]:
+    empty = np.ones(rows.num_rows, dtype=bool)
+    for column in schema.columns:
+        empty &= pc.is_null(rows[column.name], nan_is_null=True).to_numpy()
+    return empty
+
+
+def _fill(
+    part: NDArray[np.float64], values: pa.Array, there: NDArray[np.bool_], column: Column
+) -> None:
+    """Write a column's values to their coordinates, each row by itself."""
+    if isinstance(column, CategoricalColumn):
+        places = _places(values, column)
+        rows = np.flatnonzero(places >= 0)
+        part[rows, places[rows]] = 1.0
+    elif isinstance(column, NumericColumn | DatetimeColumn):
+        if isinstance(column, DatetimeColumn):
+            numbers = values.cast(pa.int64()).fill_null(0).to_numpy() / _MICROSECONDS
+        else:
+            numbers = values.fill_null(0.0).to_numpy()
+        lower, upper = column.limits
+        inside = np.clip(numbers, lower, upper)
+        # Halving first keeps the difference of far bounds finite.
+        middle = lower / 2 + upper / 2
+        half = upper / 2 - lower / 2
+        part[there, 0] = np.clip((inside - middle) / half, -1.0, 1.0)[there]
+    elif isinstance(column, BooleanColumn):
+        truth = values.fill_null(False).to_numpy(zero_copy_only=False)
+        part[there, 0] = np.where(truth, 1.0, -1.0)[there]
+    else:
+        rank = _index(values, column.categories)
+        part[there, 0] = (2 * rank / (len(column.categories) - 1) - 1)[there]
+
+
+def _places(values: pa.Array, column: CategoricalColumn) -> NDArray[np.int64]:
+    """Return each value's coordinate, -1 for none."""
+    if column.num_buckets is not None:
+        buckets = column.num_buckets
+        return _by_text(values, lambda text: bucket(column.name, text, buckets))
+    assert column.categories is not None
+    index = _index(values, column.categories)
+    if column.unknown == "other":
+        unknown = (index < 0) & values.is_valid().to_numpy(zero_copy_only=False)
+        index[unknown] = len(column.categories)
+    return index
+
+
+def _index(values: pa.Array, categories: Sequence[str]) -> NDArray[np.int64]:
+    found = pc.index_in(values, value_set=pa.array(categories, pa.string()), skip_nulls=True)
+    return np.asarray(found.fill_null(-1).to_numpy(), dtype=np.int64)
+
+
+def _by_text(values: pa.Array, place: Callable[[str], int]) -> NDArray[np.int64]:
+    coded = values.dictionary_encode()
+    table = np.array([*(place(text) for text in coded.dictionary.to_pylist()), -1])
+    return np.asarray(table[coded.indices.fill_null(len(table) - 1).to_numpy()], dtype=np.int64)
+
+
+def bucket(name: str, text: str, num_buckets: int) -> int:
+    """Return the bucket of a category: a public hash of the column's name and the text."""
+    content = f"{len(name)} {name} {text}".encode()
+    return int.from_bytes(hashlib.sha256(content).digest()[:8], "big") % num_buckets
+
+
+def frequencies(fourier: FourierFeatures, width: int) -> NDArray[np.float64]:
+    """Draw the frequencies of random Fourier features from the public seed.
+
+    Returns:
+        (num_features / 2, width), Gaussian with standard deviation 1 / bandwidth.
+
+    """
+    count = fourier.num_features // 2 * width
+    # SHAKE rather than a generator of NumPy's, whose streams may change with its version.
+    stream = hashlib.shake_256(f"privmix fourier 1 {fourier.seed}".encode()).digest(8 * count)
+    words = np.frombuffer(stream, dtype=">u8") >> 11
+    uniform = (words + 0.5) * 2.0**-53
+    normal = ndtri(uniform).reshape(fourier.num_features // 2, width)
+    return np.asarray(normal / fourier.bandwidth, dtype=np.float64)
+
+
+@njit(cache=True)
+def _fourier_rows(
+    scaled: NDArray[np.float64], frequencies: NDArray[np.float64], out: NDArray[np.float64]
+) -> None:  # pragma: no cover - compiled
+    """Map row by row in a fixed order: a matrix product rounds a row by its place in the batch."""
+    half = frequencies.shape[0]
+    unit = math.sqrt(1.0 / half)
+    for row in range(scaled.shape[0]):
+        for j in range(half):
+            phase = 0.0
+            for i in range(scaled.shape[1]):
+                phase += frequencies[j, i] * scaled[row, i]
+            out[row, j] = unit * math.cos(phase)
+            out[row, half + j] = unit * math.sin(phase)
+
+
+def _names(column: Column) -> list[str]:
+    names = [column.name]
+    if isinstance(column, CategoricalColumn):
+        if column.categories is None:
+            names = [f"{column.name}#{i}" for i in range(column.value_width)]
+        else:
+            names = [f"{column.name}={category}" for category in column.categories]
+            names += [f"{column.name}=other"] * (column.unknown == "other")
+    return names + [f"{column.name} missing"] * column.nullable

@@ -1,0 +1,77 @@
+"""Pretrained vision models of ``timm``, where it is installed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from privmix import _validate
+from privmix.extractor import ExtractorIdentity, InputKind
+from privmix.features.base import (
+    BatchExtractor,
+    choose_device,
+    load,
+    make_identity,
+    weights_digest,
+)
+from privmix.features.images import to_pil
+
+
+@dataclass(frozen=True, eq=False)
+class TimmExtractor(BatchExtractor):
+    """The pooled output before the classifier of a ``timm`` model.
+
+    Images are prepared as the model's pretrained configuration says.
+
+    Attributes:
+        model: A model's name in ``timm``, such as ``resnet18.a1_in1k``.
+        device: Where to run; a GPU where there is one, by default.
+
+    """
+
+    name: ClassVar[str] = "timm"
+    kind: ClassVar[InputKind] = "image"
+    batch_size: ClassVar[int] = 8
+    model: str
+    device: str | None = None
+
+    @property
+    def num_features(self) -> int:
+        """Width of a feature vector."""
+        return int(self._network.num_features)
+
+    @cached_property
+    def identity(self) -> ExtractorIdentity:
+        """Name, parameters and digest, for the certificate."""
+        stated = {key: value for key, value in self._settings.items() if key != "crop_mode"}
+        weights = weights_digest(self._network)
+        return make_identity(self.name, {"model": self.model}, weights, processing=stated)
+
+    @cached_property
+    def _network(self) -> Any:
+        timm = load("timm", "")
+        try:
+            network = timm.create_model(self.model, pretrained=True, num_classes=0)
+        except (RuntimeError, OSError, ValueError) as error:
+            allowed = "the name of a pretrained timm model"
+            _validate.fail(f"model {self.model}", allowed, str(error).strip().splitlines()[0])
+        return network.eval().to(choose_device(self.device))
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        return dict(load("timm.data", "").resolve_data_config({}, model=self._network))
+
+    @cached_property
+    def _process(self) -> Any:
+        return load("timm.data", "").create_transform(**self._settings, is_training=False)
+
+    @property
+    def _input_shape(self) -> tuple[int, ...]:
+        return tuple(self._settings["input_size"])
+
+    def _prepare(self, record: Any) -> Any:
+        return self._process(to_pil(record, 3))
+
+    def _forward(self, batch: Any) -> Any:
+        return self._network(batch)

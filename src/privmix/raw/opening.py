@@ -1,0 +1,292 @@
+"""Open whatever holds raw records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from privmix import _validate
+from privmix.columns import TableSchema
+from privmix.raw.records import Kind, Limits, RawBlock, RawRecords
+from privmix.raw.sources import (
+    ImageFolder,
+    Items,
+    Scan,
+    TableRecords,
+    open_ipc,
+    scan_csv,
+    scan_hugging_face,
+    scan_ipc,
+    scan_parquet,
+    scan_table,
+)
+from privmix.records import BadRecordPolicy
+
+ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
+SUFFIXES = (".parquet", ".csv", *ARROW_SUFFIXES)
+
+
+def open_records(
+    source: Any,
+    *,
+    kind: Kind,
+    column: str | None = None,
+    label: str | None = None,
+    labels: Sequence[Any] | None = None,
+    table: TableSchema | None = None,
+    classes: Sequence[int] | Sequence[str] = (),
+    on_bad_record: BadRecordPolicy = "error",
+    limits: Limits | None = None,
+) -> RawRecords:
+    """Open raw records for reading in blocks.
+
+    Args:
+        source: A path: a folder of images with one folder for each class, a ``.parquet``,
+            ``.csv``, ``.arrow``, ``.feather`` or ``.ipc`` file, a folder of Parquet files, or an
+            ``.npz`` of images. Or an object: a pandas, polars or Arrow table, a Hugging Face
+            ``Dataset``, a PyTorch ``Dataset`` of (record, label) pairs, an array of images, or a
+            list of images or texts. A PyTorch data set must return the same record each time, made
+            from that record alone: no random augmentation, no scaling by the whole set.
+        kind: What a record is: ``image``, ``text`` or ``table``.
+        column: The column of images or texts (of an ``.npz``: the array).
+        label: The label column (of an ``.npz``: the array); without it there are no labels.
+        labels: Instead: the labels of an array or list.
+        table: The public schema of the columns, for kind ``table``.
+        classes: Classes that labels must be among, matched by value; in text-only sources (CSV
+            files, folder names) a class is what is written so. Empty: labels are not checked.
+        on_bad_record: ``error`` refuses a bad record and names it; ``zero`` blanks it. Bad are: an
+            image that is damaged or beyond ``limits``, a text beyond them or not in UTF-8, a cell
+            that is no value of its column, a missing label or one that is no class.
+        limits: Public bounds on a record.
+
+    Raises:
+        InvalidInputError: A source that cannot be read as such records. Bad records are met when
+            their block is read.
+
+    """
+    _validate.one_of("kind", kind, ("image", "text", "table"))
+    _validate.one_of("on_bad_record", on_bad_record, ("error", "zero"))
+    if (kind == "table") != (table is not None):
+        needed = "a table schema" if kind == "table" else "nothing beside another kind than table"
+        _validate.fail("table", needed, "none" if table is None else "one")
+    options: dict[str, Any] = {
+        "classes": tuple(classes),
+        "on_bad_record": on_bad_record,
+        "limits": limits or Limits(),
+    }
+    tabular = {"kind": kind, "column": column, "label": label, "table": table, **options}
+    if isinstance(source, str | Path):
+        return _open_path(Path(source), kind, column, label, options, tabular)
+    if labels is not None and label is not None:
+        _validate.fail("labels", "nothing beside a label column", "labels")
+    if isinstance(source, dict):
+        _validate.fail("source", "one data set", f"several: {', '.join(map(str, source))}")
+    if hasattr(source, "with_format") and hasattr(source, "select_columns"):
+        if not hasattr(source, "__len__"):
+            _validate.fail("source", "a data set of known length", "an iterable one")
+        used = _used(tabular)
+        names = list(source.column_names)
+        if labels is not None:
+            _validate.fail("labels", "a label column of the data set, named by label", "labels")
+        scan = scan_hugging_face(source, [n for n in names if n in used])
+        return TableRecords(scan, names, len(source), name="dataset", **tabular)
+    if isinstance(source, pa.Table) or hasattr(source, "__arrow_c_stream__"):
+        return _open_table("table", as_arrow(source, label), labels, tabular)
+    return _open_items(source, kind, labels, options)
+
+
+def _open_items(source: Any, kind: str, labels: Any, options: dict[str, Any]) -> RawRecords:
+    if kind == "table":
+        _validate.fail("source", "a table with named columns", type(source).__name__)
+    if isinstance(source, bytes) or not (
+        hasattr(source, "__len__") and hasattr(source, "__getitem__")
+    ):
+        _validate.fail("source", "a path, a table or a sequence", type(source).__name__)
+    in_memory = isinstance(source, list | tuple | np.ndarray) or hasattr(source, "detach")
+    if not in_memory and labels is not None:
+        _validate.fail("labels", "nothing beside a data set of (record, label) pairs", "labels")
+    return Items(
+        source.__getitem__,
+        len(source),
+        labels=labels,
+        paired=not in_memory,
+        kind=kind,
+        name=f"{kind}s",
+        **options,
+    )
+
+
+def _open_path(
+    path: Path,
+    kind: str,
+    column: str | None,
+    label: str | None,
+    options: dict[str, Any],
+    tabular: dict[str, Any],
+) -> RawRecords:
+    if not path.exists():
+        _validate.fail(str(path), "an existing file or folder", "no such file")
+    if path.is_dir():
+        parts = sorted(path.glob("*.parquet"))
+        if not parts and kind == "image":
+            for option, given in (("image column", column), ("label", label)):
+                if given is not None:
+                    _validate.fail(option, "nothing for a folder of images", repr(given))
+            return ImageFolder(path, **options)
+        if not parts:
+            _validate.fail(str(path), "a folder of Parquet files", "none in it")
+    else:
+        parts = [path]
+    suffix = parts[0].suffix.lower()
+    if suffix == ".npz":
+        return _open_npz(path, kind, column, label, options)
+    if suffix not in SUFFIXES:
+        _validate.fail(str(path), f"a file ending in {', '.join(SUFFIXES)}", repr(path.suffix))
+    with readable(path, suffix):
+        names, count = _facts(parts, suffix)
+        used = [name for name in names if name in _used(tabular)]
+    scan: Scan
+    if suffix == ".parquet":
+        scan = scan_parquet(parts, used)
+    elif suffix == ".csv":
+        scan = scan_csv(path, used)
+    else:
+        scan = scan_ipc(path, used)
+    return _FileRecords(scan, names, count, name=str(path), untyped=suffix == ".csv", **tabular)
+
+
+class _FileRecords(TableRecords):
+    """Rows of a file; what goes wrong while it is read names the file."""
+
+    def blocks(self, size: int, start: int = 0) -> Iterator[RawBlock]:
+        with readable(Path(self.name), Path(self.name).suffix or ".parquet"):
+            yield from super().blocks(size, start)
+
+
+@contextmanager
+def readable(path: Path, suffix: str) -> Iterator[None]:
+    """Report what Arrow cannot read as an error about the file."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        _validate.fail(str(path), f"a whole {suffix[1:]} table", str(error).splitlines()[0])
+
+
+def _facts(parts: Sequence[Path], suffix: str) -> tuple[list[str], int | None]:
+    """Return a file's column names, and its number of rows where the format states it."""
+    schema = column_types(parts[0])
+    if suffix == ".parquet":
+        for part in parts[1:]:
+            if pq.read_schema(part).names != schema.names:
+                _validate.fail(str(part), f"the columns of {parts[0].name}", "others")
+        return schema.names, sum(pq.read_metadata(part).num_rows for part in parts)
+    return schema.names, None
+
+
+def column_types(path: Path) -> pa.Schema:
+    """Return the column names and types of a file of rows, without looking at a single value.
+
+    A CSV file states no types: there every column is ``null``.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        return pq.read_schema(path)
+    if suffix == ".csv":
+        return pa.schema([pa.field(name, pa.null()) for name in _csv_header(path)])
+    with pa.memory_map(str(path)) as source, open_ipc(source) as reader:
+        return reader.schema
+
+
+def _csv_header(path: Path) -> list[str]:
+    """Read the first line alone; pyarrow would look on to guess types."""
+    import csv
+
+    # Bytes that are no UTF-8 may follow the header: that is for the records' own judgement.
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        try:
+            names = next(csv.reader(file), [])
+        except csv.Error:
+            names = []
+    if not names or any(not name.strip() for name in names) or all(map(_is_number, names)):
+        _validate.fail(str(path), "a first line with the names of the columns", "none")
+    return names
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _used(tabular: dict[str, Any]) -> set[str]:
+    table: TableSchema | None = tabular["table"]
+    wanted = {tabular["column"], tabular["label"]}
+    return wanted | (set() if table is None else {column.name for column in table.columns})
+
+
+def _open_npz(
+    path: Path, kind: str, column: str | None, label: str | None, options: dict[str, Any]
+) -> RawRecords:
+    if kind != "image":
+        _validate.fail(str(path), f"a file with {kind}s: {', '.join(SUFFIXES)}", ".npz")
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            names = list(arrays)
+            for option, key in (("image column", column), ("label", label)):
+                if key not in names and not (option == "label" and key is None):
+                    allowed = f"an array of {path}: {', '.join(names)}"
+                    _validate.fail(option, allowed, "nothing" if key is None else repr(key))
+            images = arrays[column]
+            labels = None if label is None else arrays[label]
+    except _validate.InvalidInputError:
+        raise
+    except Exception as error:
+        _validate.fail(str(path), "an .npz file without pickled objects", error)
+    return _open_items(images, kind, labels, options)
+
+
+def as_arrow(source: Any, label: str | None = None) -> pa.Table:
+    """Return a pandas, polars or Arrow table as Arrow's."""
+    if isinstance(source, pa.Table):
+        return source
+    if not hasattr(source, "__arrow_c_stream__"):
+        _validate.fail("records", "a pandas, polars or Arrow table", type(source).__name__)
+    try:
+        return pa.table(source)
+    except (pa.ArrowException, TypeError):
+        if not hasattr(source, "dtypes"):
+            raise
+        return _mixed_pandas(source, label)
+
+
+def _mixed_pandas(frame: Any, label: str | None) -> pa.Table:
+    """Read pandas columns of mixed types as texts, which leaves the meaning of each cell alone.
+
+    Not so a label: texts are not matched with integer classes, and one odd label must not undo the
+    others.
+    """
+    columns = {}
+    for name in frame.columns:
+        try:
+            columns[str(name)] = pa.array(frame[name], from_pandas=True)
+        except (pa.ArrowException, TypeError):
+            if name == label:
+                _validate.fail(f"label column {name!r}", "values of one type", "several types")
+            texts = [None if v is None or v != v else str(v) for v in frame[name]]
+            columns[str(name)] = pa.array(texts, type=pa.string())
+    return pa.table(columns)
+
+
+def _open_table(name: str, table: pa.Table, labels: Any, tabular: dict[str, Any]) -> RawRecords:
+    if labels is not None:
+        _validate.fail("labels", "a label column of the table, named by label", "labels")
+    return TableRecords(scan_table(table), table.column_names, table.num_rows, name=name, **tabular)

@@ -1,0 +1,150 @@
+"""Raw records before extraction: images, texts or table rows, read in blocks, each judged alone.
+
+Whether a record is bad, and what becomes of it, depends on that record and on public limits only, so
+that no record changes what is made of another.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, NoReturn
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privmix import _validate
+from privmix.records import BadRecordPolicy
+
+Kind = Literal["image", "text", "table"]
+Label = Any  # an integer, a string, a number or a list of numbers; None where there is none
+
+_REMEDY = "on_bad_record='zero', --on-bad-record zero, blanks such records"
+
+
+class BadRecord(Exception):
+    """A record that cannot be used: where in the record, what is allowed, what was received."""
+
+    def __init__(self, allowed: str, received: object, part: str = "") -> None:
+        super().__init__(allowed, received)
+        self.allowed, self.received, self.part = allowed, received, part
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Public bounds on a raw record; a record beyond them is bad.
+
+    Attributes:
+        max_image_pixels: Height times width of an image, read off its header before it is decoded.
+        max_image_bytes: Size of an encoded image.
+        max_text_chars: Length of a text in characters. Extractors look at a window of their own.
+
+    """
+
+    max_image_pixels: int = 1 << 25
+    max_image_bytes: int = 1 << 26
+    max_text_chars: int = 100_000
+
+    def __post_init__(self) -> None:
+        for name in ("max_image_pixels", "max_image_bytes", "max_text_chars"):
+            _validate.integer(name, getattr(self, name))
+
+
+class RawBlock(NamedTuple):
+    """A run of consecutive records.
+
+    Attributes:
+        start: Position of the first record in the source.
+        records: ``image``: list of (height, width, 1 or 3) uint8 arrays. ``text``: list of str.
+            ``table``: an Arrow table with the schema's columns. An image or text of a bad record
+            is None; a bad row's cells are null.
+        labels: (count,) object array, None for a bad record; or None for a source without labels.
+        bad: (count,) bool, the records that the policy ``zero`` blanks.
+
+    """
+
+    start: int
+    records: Sequence[Any] | pa.Table
+    labels: NDArray[Any] | None
+    bad: NDArray[np.bool_]
+
+
+class RawRecords(ABC):
+    """A source of raw records of one kind, read from any position on, as often as needed.
+
+    Attributes:
+        kind: ``image``, ``text`` or ``table``.
+        count: Number of records where it is known beforehand (private), else None.
+        on_bad_record: ``error`` stops at a bad record and names it; ``zero`` blanks it.
+        classes: Classes that labels must be among; empty if labels are not checked here.
+
+    """
+
+    kind: Kind
+    count: int | None
+    on_bad_record: BadRecordPolicy
+    classes: Sequence[int] | Sequence[str]
+
+    @abstractmethod
+    def blocks(self, size: int, start: int = 0) -> Iterator[RawBlock]:
+        """Yield the records from position ``start`` on, ``size`` at a time; the last may be short."""
+
+    @abstractmethod
+    def place(self, index: int) -> str:
+        """Say where record ``index`` is found, for the data holder's eyes only."""
+
+    def _block(
+        self,
+        start: int,
+        items: Sequence[Any],
+        convert: Callable[[Any], Any],
+        labels: Sequence[Label] | None,
+    ) -> RawBlock:
+        """Judge records one by one; under ``error`` the first bad one ends the reading."""
+        records: list[Any] = []
+        kept: list[Label] = []
+        bad = np.zeros(len(items), dtype=bool)
+        for row, item in enumerate(items):
+            try:
+                record = convert(item)
+                label = None if labels is None else self._label(labels[row])
+            except BadRecord as problem:
+                self._refuse(start + row, problem)
+                bad[row], record, label = True, None, None
+            records.append(record)
+            kept.append(label)
+        return RawBlock(start, records, None if labels is None else object_array(kept), bad)
+
+    def _label(self, label: Label) -> Label:
+        """Check that a label is there and, given classes, that it is one of them."""
+        if label is None or (isinstance(label, float) and label != label):
+            raise BadRecord("a label", "nothing", "label")
+        if len(self.classes) and label not in self._class_set():
+            shown = ", ".join(map(repr, self.classes[:5])) + (", ..." if self.classes[5:] else "")
+            allowed = f"one of the schema's {len(self.classes)} classes ({shown})"
+            raise BadRecord(allowed, repr(label), "label")
+        return label
+
+    def _class_set(self) -> frozenset[int | str]:
+        return frozenset(self.classes)
+
+    def _refuse(self, index: int, problem: BadRecord) -> None:
+        if self.on_bad_record == "zero":
+            return
+        part = f", {problem.part}" if problem.part else ""
+        fail_record(f"{self.place(index)}{part}", problem)
+
+
+def fail_record(place: str, problem: BadRecord) -> NoReturn:
+    """Report a bad record with the remedy."""
+    _validate.fail(place, f"{problem.allowed} ({_REMEDY})", problem.received)
+
+
+def object_array(values: Sequence[Any]) -> NDArray[Any]:
+    """Return a (count,) object array, also of values that are sequences themselves."""
+    array = np.empty(len(values), dtype=object)
+    for i, value in enumerate(values):
+        array[i] = value
+    return array

@@ -1,0 +1,365 @@
+"""Where raw records come from: folders of images, tables, and sequences in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from privmix import _validate
+from privmix.columns import TableSchema
+from privmix.raw.cells import blank_rows, read_cells
+from privmix.raw.images import to_image
+from privmix.raw.records import BadRecord, Limits, RawBlock, RawRecords
+from privmix.raw.texts import to_text
+from privmix.records import BadRecordPolicy
+
+# Opens a source and yields its rows from a position on, as tables of any length.
+Scan = Callable[[int], Iterator[pa.Table]]
+
+_BATCH_ROWS = 1024
+_CSV_BLOCK = 16 << 20  # also the longest row
+
+
+class _Source(RawRecords):
+    """What all sources share: their policy, and the conversion of an item of their kind."""
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        classes: Sequence[int] | Sequence[str],
+        on_bad_record: BadRecordPolicy,
+        limits: Limits,
+    ) -> None:
+        self.kind = kind  # type: ignore[assignment]
+        self.name = name
+        self.classes = classes
+        self.on_bad_record = on_bad_record
+        self.limits = limits
+        self.count = None
+
+    def _convert(self, item: Any) -> Any:
+        return (to_image if self.kind == "image" else to_text)(item, self.limits)
+
+
+class ImageFolder(_Source):
+    """Images in one folder for each class, in the order of their paths.
+
+    Every file in a class folder is a record, at any depth; names that begin with a dot are not
+    looked at. The class is the folder's name.
+    """
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        super().__init__("image", str(folder), **options)
+        entries = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
+        stray = [path.name for path in entries if not path.is_dir()]
+        if stray:
+            _validate.fail(f"{folder}", "a folder for each class and no file beside", stray[0])
+        written = {str(value): value for value in self.classes}
+        self._paths = [path for entry in entries for path in _files(entry)]
+        self._labels = [
+            written.get(name, name)
+            for name in (path.relative_to(folder).parts[0] for path in self._paths)
+        ]
+        if not self._paths:
+            _validate.fail(f"{folder}", "class folders with images", "no file")
+        self.count = len(self._paths)
+
+    def blocks(self, size: int, start: int = 0) -> Iterator[RawBlock]:
+        """Yield the records in blocks."""
+        for first in range(start, len(self._paths), size):
+            part = slice(first, first + size)
+            yield self._block(first, self._paths[part], self._convert, self._labels[part])
+
+    def place(self, index: int) -> str:
+        """Say where a record is found."""
+        return str(self._paths[index])
+
+
+def _files(folder: Path) -> list[Path]:
+    found = []
+    for base, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(base, name) for name in names if not name.startswith(".")]
+    return sorted(found)
+
+
+class Items(_Source):
+    """Images or texts in a sequence: a list, an array, or a PyTorch data set of pairs.
+
+    Args:
+        item: Returns item ``index``, or a pair of item and label if ``paired``.
+        count: How many there are.
+        labels: Their labels, unless paired.
+
+    """
+
+    def __init__(
+        self,
+        item: Callable[[int], Any],
+        count: int,
+        *,
+        labels: Sequence[Any] | None,
+        paired: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        if count == 0:
+            _validate.fail(self.name, "at least one record", "none")
+        if labels is not None and len(labels) != count:
+            _validate.fail("labels", f"one label for each of the {count} records", len(labels))
+        self._item, self._labels, self._paired = item, labels, paired
+        self.count = count
+
+    def blocks(self, size: int, start: int = 0) -> Iterator[RawBlock]:
+        """Yield the records in blocks."""
+        assert self.count is not None
+        for first in range(start, self.count, size):
+            rows = range(first, min(first + size, self.count))
+            items = [self._get(row) for row in rows]
+            labels: Sequence[Any] | None = None
+            if self._paired:
+                labels = [_scalar(pair[1]) for pair in items]
+                items = [pair[0] for pair in items]
+            elif self._labels is not None:
+                labels = [_scalar(self._labels[row]) for row in rows]
+            yield self._block(first, items, self._convert, labels)
+
+    def _get(self, row: int) -> Any:
+        if not self._paired:
+            return self._item(row)
+        try:
+            image, label = self._item(row)
+        except Exception as error:  # a data set's own code on a damaged record
+            reason = f"{type(error).__name__}: {error}"
+            return BadRecord("a pair of record and label", reason), None
+        return image, label
+
+    def _convert(self, item: Any) -> Any:
+        if isinstance(item, BadRecord):
+            raise item
+        return super()._convert(item)
+
+    def place(self, index: int) -> str:
+        """Say where a record is found."""
+        return f"{self.name}[{index}]"
+
+
+class TableRecords(_Source):
+    """Records in the rows of a table: a column of images or texts, or the schema's columns.
+
+    Args:
+        scan: Opens the source.
+        names: Its columns.
+        count: Its number of rows, where known.
+        column: The column of images or texts.
+        label: The label column, or None.
+        table: The schema of the columns, for kind ``table``.
+        untyped: Whether the source holds text only, so that the class 7 is written 7.
+
+    """
+
+    def __init__(
+        self,
+        scan: Scan,
+        names: Sequence[str],
+        count: int | None,
+        *,
+        column: str | None,
+        label: str | None,
+        table: TableSchema | None,
+        untyped: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self._column, self._label_column, self._table = column, label, table
+        self._scan, self.count = scan, count
+        self._written = {str(value): value for value in self.classes} if untyped else {}
+        self._untyped = untyped
+        if len(set(names)) != len(names):
+            _validate.fail(self.name, "columns with distinct names", "a repeated name")
+        shown = ", ".join(names[:8]) + (f", ... ({len(names)} in all)" if names[8:] else "")
+        for option, wanted in ((f"{self.kind} column", column), ("label", label)):
+            if wanted is not None and wanted not in names:
+                _validate.fail(option, f"a column of {self.name}: {shown}", repr(wanted))
+        if self.kind == "table":
+            assert table is not None
+            lacking = [c.name for c in table.columns if c.name not in names]
+            if lacking:
+                _validate.fail("schema", f"the columns of {self.name}: {shown}", repr(lacking[0]))
+            if label is not None and label in {c.name for c in table.columns}:
+                _validate.fail("schema", f"columns other than the label {label!r}", repr(label))
+        elif column is None:
+            _validate.fail(f"{self.kind} column", f"a column of {self.name}: {shown}", "nothing")
+        if count == 0:
+            _validate.fail(self.name, "at least one record", "none")
+
+    @property
+    def used(self) -> list[str]:
+        """The columns that are read."""
+        wanted = [self._column] if self._table is None else [c.name for c in self._table.columns]
+        return [name for name in [*wanted, self._label_column] if name is not None]
+
+    def blocks(self, size: int, start: int = 0) -> Iterator[RawBlock]:
+        """Yield the records in blocks."""
+        position = start
+        for rows in _rebatch(self._scan(start), size):
+            yield self._rows(position, rows)
+            position += rows.num_rows
+        if position == start == 0:
+            _validate.fail(self.name, "at least one record", "none")
+
+    def _rows(self, start: int, rows: pa.Table) -> RawBlock:
+        labels = None
+        if self._label_column is not None:
+            labels = [self._read_label(v) for v in _values(rows[self._label_column])]
+        if self._table is None:
+            return self._block(start, _values(rows[self._column]), self._convert, labels)
+        cells, wrong = read_cells(rows, self._table)
+        block = self._block(start, range(rows.num_rows), lambda row: _raise(wrong, row), labels)
+        return block._replace(records=blank_rows(cells, block.bad))
+
+    def _read_label(self, value: Any) -> Any:
+        if isinstance(value, bytes):
+            value = value.decode(errors="replace")
+        if not self._untyped:
+            return value
+        return self._written.get(value, value or None)  # an empty cell is no label
+
+    def place(self, index: int) -> str:
+        """Say where a record is found."""
+        return f"{self.name}[{index}]" + ("" if self._column is None else f", {self._column}")
+
+
+def _raise(wrong: dict[int, BadRecord], row: int) -> None:
+    if row in wrong:
+        raise wrong[row]
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return list(column.to_pylist())
+
+
+def _scalar(value: Any) -> Any:
+    """Return a NumPy or PyTorch scalar as a Python one."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _rebatch(tables: Iterator[pa.Table], size: int) -> Iterator[pa.Table]:
+    """Cut a stream of tables into tables of ``size`` rows; the last may be shorter."""
+    held: list[pa.Table] = []
+    rows = 0
+    for table in tables:
+        held.append(table)
+        rows += table.num_rows
+        while rows >= size:
+            whole = pa.concat_tables(held)
+            yield whole.slice(0, size)
+            held = [whole.slice(size)]
+            rows -= size
+    if rows:
+        yield pa.concat_tables(held)
+
+
+def _from(tables: Iterator[pa.Table], start: int) -> Iterator[pa.Table]:
+    """Leave out the first ``start`` rows."""
+    for table in tables:
+        if start < table.num_rows:
+            yield table.slice(start)
+        start = max(0, start - table.num_rows)
+
+
+def scan_parquet(paths: Sequence[Path], columns: Sequence[str]) -> Scan:
+    """Scan Parquet files in order; whole row groups before the start are not read."""
+
+    def scan(start: int) -> Iterator[pa.Table]:
+        for path in paths:
+            with pq.ParquetFile(path) as file:
+                groups: list[int] = []
+                before = 0
+                for group in range(file.num_row_groups):
+                    rows = file.metadata.row_group(group).num_rows
+                    if not groups and start >= before + rows:
+                        before += rows
+                    else:
+                        groups.append(group)
+                skipped = before if groups else file.metadata.num_rows
+                batches = file.iter_batches(
+                    _BATCH_ROWS, row_groups=groups, columns=list(columns), use_threads=False
+                )
+                tables = (pa.Table.from_batches([batch]) for batch in batches)
+                yield from _from(tables, start - skipped)
+                start = max(0, start - file.metadata.num_rows)
+
+    return scan
+
+
+def scan_csv(path: Path, columns: Sequence[str]) -> Scan:
+    """Scan a CSV file with every cell as it is written; an empty cell without quotes is null."""
+    convert = pa.csv.ConvertOptions(
+        column_types=dict.fromkeys(columns, pa.binary()),
+        include_columns=list(columns),
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+
+    def scan(start: int) -> Iterator[pa.Table]:
+        reader = pa.csv.open_csv(
+            path,
+            read_options=pa.csv.ReadOptions(block_size=_CSV_BLOCK, use_threads=False),
+            parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+            convert_options=convert,
+        )
+        with reader:
+            yield from _from((pa.Table.from_batches([batch]) for batch in reader), start)
+
+    return scan
+
+
+def scan_ipc(path: Path, columns: Sequence[str]) -> Scan:
+    """Scan an Arrow file, in the file format (also called Feather) or the stream format."""
+
+    def scan(start: int) -> Iterator[pa.Table]:
+        with pa.memory_map(str(path)) as source, open_ipc(source) as reader:
+            batches = (
+                (reader.get_batch(i) for i in range(reader.num_record_batches))
+                if hasattr(reader, "num_record_batches")
+                else iter(reader)
+            )
+            yield from _from((pa.Table.from_batches([b.select(columns)]) for b in batches), start)
+
+    return scan
+
+
+def open_ipc(source: Any) -> Any:
+    """Open an Arrow file of either format."""
+    try:
+        return pa.ipc.open_file(source)
+    except pa.ArrowInvalid:
+        source.seek(0)
+        return pa.ipc.open_stream(source)
+
+
+def scan_table(table: pa.Table) -> Scan:
+    """Scan a table in memory."""
+    return lambda start: iter([table.slice(start)] if start < table.num_rows else [])
+
+
+def scan_hugging_face(dataset: Any, columns: Sequence[str]) -> Scan:
+    """Scan a Hugging Face data set; images stay encoded."""
+    rows = dataset.select_columns(list(columns)).with_format("arrow")
+
+    def scan(start: int) -> Iterator[pa.Table]:
+        for first in range(start, len(rows), _BATCH_ROWS):
+            yield rows[first : first + _BATCH_ROWS]
+
+    return scan

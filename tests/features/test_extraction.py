@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import hashlib
+import stat
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from extractors import make_images
+from privmix.extractor import FeaturesHeader
+from privmix.features import extraction as extraction_module
+from privmix.features import make_extractor
+from privmix.features.base import BaseExtractor, make_identity
+from privmix.features.extraction import extract, parts_folder, transform_records
+from privmix.raw import open_records
+from privmix.readers import read_labelled
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    monkeypatch.setattr(extraction_module, "PART_RECORDS", 4)
+
+
+@dataclass(frozen=True, eq=False)
+class Counting(BaseExtractor):
+    """Grey level of an image; dies after so many records."""
+
+    calls: list
+    dies_after: int = 1 << 30
+    name = "counting"
+    kind = "image"
+    num_features = 2
+
+    @property
+    def identity(self):
+        return make_identity(self.name, {})
+
+    def _features(self, records):
+        if sum(self.calls) + len(records) > self.dies_after:
+            raise KeyboardInterrupt
+        self.calls.append(len(records))
+        return np.array([[r.mean() / 255, r.std() / 255] for r in records], dtype=np.float32)
+
+
+def source(count: int = 10, bad: tuple[int, ...] = (), policy: str = "error", seed: int = 0):
+    images = make_images(count, (4, 4), seed=seed)
+    for i in bad:
+        images[i] = "no image"
+    return open_records(images, kind="image", labels=list(range(count)), on_bad_record=policy)
+
+
+def digest(path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_the_file_holds_features_labels_and_identity(tmp_path):
+    extractor, out = make_extractor("pixels", size=4), tmp_path / "features.parquet"
+    seen = []
+    counts = extract(source(), extractor, out, label="kind", progress=lambda *n: seen.append(n))
+    assert counts == (10, 0)
+    assert seen == [(4, 10), (8, 10), (10, 10)]
+    data = read_labelled(out, label="kind")
+    np.testing.assert_array_equal(data.features, extractor.transform(make_images(10, (4, 4))))
+    assert data.labels.tolist() == list(range(10))
+    assert FeaturesHeader.of_file(out) == FeaturesHeader(extractor=extractor.identity)
+    assert pq.read_metadata(out).num_row_groups == 3
+    assert not parts_folder(out).exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["features.parquet"]
+    features, labels = transform_records(source(), extractor)
+    np.testing.assert_array_equal(features, data.features)
+    assert labels.tolist() == list(range(10))
+
+
+@pytest.mark.parametrize("dies_after", [0, 3, 4, 9])
+def test_a_run_that_was_cut_off_goes_on_to_the_same_bytes(tmp_path, dies_after):
+    whole, out = tmp_path / "whole.parquet", tmp_path / "features.parquet"
+    extract(source(), Counting([]), whole)
+    with pytest.raises(KeyboardInterrupt):
+        extract(source(), Counting([], dies_after), out)
+    assert not out.exists()
+    assert stat.S_IMODE(parts_folder(out).stat().st_mode) == 0o700
+    extractor = Counting([])
+    extract(source(), extractor, out)
+    assert sum(extractor.calls) == 10 - dies_after // 4 * 4
+    assert digest(out) == digest(whole)
+    assert not parts_folder(out).exists()
+
+
+def test_parts_of_other_records_are_made_again(tmp_path):
+    out = tmp_path / "features.parquet"
+    extract(source(), Counting([]), out, keep_parts=True)
+    again = Counting([])
+    extract(source(), again, out, keep_parts=True)
+    assert again.calls == []
+    # A damaged part, and another input, of which the file must hold nothing old.
+    part = parts_folder(out) / "00000001"
+    part.write_bytes(part.read_bytes()[:-1])
+    extract(source(), again, out, keep_parts=True)
+    assert sum(again.calls) == 4
+    other = tmp_path / "other.parquet"
+    extract(source(seed=1), Counting([]), other)
+    extract(source(seed=1), again, out)
+    assert digest(out) == digest(other)
+
+
+def test_one_record_less_leaves_the_others_bits(tmp_path):
+    images = make_images(9, (4, 4))
+    for name, kept in (("all", images), ("less", images[:3] + images[4:])):
+        records = open_records(kept, kind="image")
+        extract(records, make_extractor("pixels", size=4), tmp_path / f"{name}.parquet")
+    tables = [pq.read_table(tmp_path / f"{n}.parquet")["features"] for n in ("all", "less")]
+    rows = [table.to_pylist() for table in tables]
+    assert rows[0][:3] + rows[0][4:] == rows[1]
+
+
+def test_a_bad_record_stops_or_is_blanked(tmp_path):
+    out = tmp_path / "features.parquet"
+    with pytest.raises(ValueError, match=r"images\[7\].*--on-bad-record zero"):
+        extract(source(bad=(7,)), Counting([]), out)
+    assert not out.exists()
+    counts = extract(source(bad=(1, 7), policy="zero"), Counting([]), out)
+    assert counts == (10, 2)
+    table = pq.read_table(out)
+    assert table["label"].to_pylist() == [0, None, 2, 3, 4, 5, 6, None, 8, 9]
+    clean = tmp_path / "clean.parquet"
+    extract(source(), Counting([]), clean)
+    found, due = (np.stack(pq.read_table(p)["features"].to_numpy()) for p in (out, clean))
+    due[[1, 7]] = 0
+    np.testing.assert_array_equal(found, due)
+
+
+def test_what_cannot_be_extracted_is_refused(tmp_path):
+    extractor = make_extractor("pixels", size=4)
+    for place, allowed in (("a.csv", "a .parquet file"), ("no/a.parquet", "existing folder")):
+        with pytest.raises(ValueError, match=allowed):
+            extract(source(), extractor, tmp_path / place)
+    with pytest.raises(ValueError, match="records of kind vector"):
+        extract(source(), make_extractor("identity", width=2), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="another name"):
+        extract(source(), extractor, tmp_path / "a.parquet", label="features")
+    with pytest.raises(ValueError, match="at least one record"):
+        extract(source(0), extractor, tmp_path / "a.parquet")
+    assert not (tmp_path / "a.parquet").exists()
+
+
+def test_one_extraction_at_a_time(tmp_path):
+    out = tmp_path / "features.parquet"
+    with (
+        extraction_module._parts_folder(out),
+        pytest.raises(ValueError, match="another one in progress"),
+    ):
+        extract(source(), Counting([]), out)
+
+
+def test_a_file_without_a_header_has_none(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"nothing")
+    for name in ("a.parquet", "b.parquet", "c.csv"):
+        assert FeaturesHeader.of_file(tmp_path / name) is None

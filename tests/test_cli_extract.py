@@ -1,0 +1,288 @@
+"""Raw records through the command line: extract, release, train, evaluate."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from builders import make_schema
+from extractors import make_images, make_texts, save_sentence_model
+from privmix import Release, Schema, load_model, plan_release, release, verify
+from privmix.cli import main
+from privmix.engine import RunFolder
+from privmix.extractor import FeaturesHeader
+from privmix.features import make_extractor
+
+Image = pytest.importorskip("PIL.Image")
+BUDGET = ["--epsilon", "4", "--delta", "1e-5", "--design", "stratified"]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def call(*words, fails=0):
+        monkeypatch.setattr(sys, "argv", ["privmix", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        printed = capsys.readouterr()
+        assert (stop.value.code or 0) == fails, printed.err
+        return printed.out, printed.err
+
+    return call
+
+
+def png(array) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(array).save(file, "PNG")
+    return file.getvalue()
+
+
+def write_images(path, count=40, bad=()):
+    """Hugging Face's image Parquet: bright images are class 1."""
+    images = [a // 2 + 120 * (i % 2) for i, a in enumerate(make_images(count, (6, 6)))]
+    cells = [{"bytes": png(a.astype(np.uint8)), "path": None} for a in images]
+    for i in bad:
+        cells[i] = {"bytes": b"corrupt", "path": None}
+    labels = [i % 2 for i in range(count)]
+    pq.write_table(pa.table({"img": cells, "label": labels}), path)
+
+
+def write_schema(path, width, classes=(0, 1), num_records=40):
+    schema = Schema(
+        classes=classes, num_features=width, num_records=num_records, feature_clip_norm=1.0
+    )
+    path.write_text(schema.to_json())
+
+
+def test_images_from_parquet_to_accuracy(run, tmp_path):
+    source, schema, out = tmp_path / "a.parquet", tmp_path / "schema.json", tmp_path / "release"
+    write_images(source)
+    write_schema(schema, 36)
+    raw = ["--label", "label", "--image-column", "img", "--extractor", "pixels:size=6"]
+    _, told = run("release", source, *raw, "--schema", schema, *BUDGET, "--out", out)
+    assert "for your eyes only: features of 40 records extracted" in told
+    identity = make_extractor("pixels", size=6).identity
+    assert Release(out).certificate.extractor == identity
+    assert verify(out).valid
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.parquet", "release", "schema.json"]
+    model = tmp_path / "model.safetensors"
+    run("train", out, "--out", model)
+    assert load_model(model).extractor_ == identity
+    words = ["evaluate", model, source, "--label", "label", "--image-column", "img", "--json"]
+    printed, _ = run(*words)
+    features = tmp_path / "features.parquet"
+    run("extract", source, *raw, "--out", features)
+    again, _ = run("evaluate", model, features, "--label", "label", "--json")
+    assert json.loads(printed) == json.loads(again)
+    assert json.loads(printed)["num_test_records"] == 40
+
+
+def test_another_extractor_is_refused(run, tmp_path):
+    source, out = tmp_path / "a.parquet", tmp_path / "release"
+    write_images(source)
+    write_schema(tmp_path / "schema.json", 36)
+    features, others = tmp_path / "features.parquet", tmp_path / "others.parquet"
+    raw = ["--label", "label", "--image-column", "img"]
+    run("extract", source, *raw, "--extractor", "pixels:size=6", "--out", features)
+    run("extract", source, *raw, "--extractor", "pixels:size=2,channels=3", "--out", others)
+    schema = ["--schema", tmp_path / "schema.json"]
+    run("release", features, "--label", "label", *schema, *BUDGET, "--out", out)
+    model = tmp_path / "model.safetensors"
+    run("train", out, "--out", model)
+    _, told = run("evaluate", model, others, "--label", "label", fails=2)
+    assert "features of pixels(size=6" in told and "received pixels(size=2" in told
+    spec = ["--extractor", "pixels:size=2,channels=3"]
+    _, told = run("evaluate", model, source, *raw, *spec, fails=2)
+    assert "which the release used" in told
+    vectors = tmp_path / "vectors.npz"
+    np.savez(vectors, x=np.ones((2, 36)), y=[0, 1])
+    keys = ["--features-key", "x", "--label-key", "y"]
+    _, told = run("evaluate", model, vectors, *keys, fails=2)
+    assert "--features-as-given" in told
+    run("evaluate", model, vectors, *keys, "--features-as-given")
+    # A release of vectors as given has no extractor to apply.
+    plain = tmp_path / "plain"
+    data = np.random.default_rng(0).random((40, 36)) / 6
+    plan = plan_release(
+        Schema.from_json((tmp_path / "schema.json").read_text()),
+        target_epsilon=4,
+        target_delta=1e-5,
+        design="stratified",
+    )
+    assert release(data, [0, 1] * 20, plan, out=plain).certificate.extractor is None
+    run("train", plain, "--out", model)
+    run("evaluate", model, vectors, *keys)
+    for words in ([source, *raw], [features, "--label", "label"]):
+        run("evaluate", model, *words, fails=2)
+
+
+def test_texts_from_csv_with_a_model_in_a_folder(run, tmp_path):
+    folder = save_sentence_model(tmp_path / "model")
+    source = tmp_path / "a.csv"
+    with source.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerows([["text", "intent"], *zip(make_texts(20), ["007", "8"] * 10, strict=True)])
+    write_schema(tmp_path / "schema.json", 16, ("007", "8"), 20)
+    raw = ["--label", "intent", "--text-column", "text", "--extractor", f"sentence:{folder}"]
+    schema, out = ["--schema", tmp_path / "schema.json"], tmp_path / "release"
+    run("release", source, *raw, *schema, *BUDGET, "--out", out)
+    assert str(folder) not in (out / "certificate.json").read_text()
+    run("train", out, "--out", tmp_path / "m.safetensors")
+    words = ["evaluate", tmp_path / "m.safetensors", source, *raw[:4]]
+    _, told = run(*words, fails=2)
+    assert "sentence:FOLDER" in told or "is installed" in told
+    run(*words, *raw[4:])
+    # In two steps, a class that is a number is the one that is written so.
+    write_schema(tmp_path / "schema.json", 16, (7, 8), 20)
+    source.write_text(source.read_text().replace("007", "7"))
+    features = tmp_path / "features.parquet"
+    run("extract", source, *raw, "--out", features)
+    assert FeaturesHeader.of_file(features).labels_as_text
+    run("release", features, "--label", "intent", *schema, *BUDGET, "--out", tmp_path / "two")
+
+
+def test_a_folder_of_images(run, tmp_path):
+    for name, shade in (("cat", 10), ("dog", 200)):
+        folder = tmp_path / "photos" / name
+        folder.mkdir(parents=True)
+        for i in range(10):
+            (folder / f"{i}.png").write_bytes(png(np.full((6, 6), shade + i, np.uint8)))
+    write_schema(tmp_path / "schema.json", 36, ("cat", "dog"), 20)
+    words = [tmp_path / "photos", "--extractor", "pixels:size=6"]
+    schema, out = ["--schema", tmp_path / "schema.json"], tmp_path / "release"
+    run("release", *words, *schema, *BUDGET, "--out", out)
+    assert verify(out).valid
+
+
+def test_bad_records_by_policy_and_for_the_holder_alone(run, tmp_path):
+    source, out = tmp_path / "a.parquet", tmp_path / "release"
+    write_images(source, bad=(3, 20, 21))
+    write_schema(tmp_path / "schema.json", 36)
+    raw = ["--label", "label", "--image-column", "img", "--extractor", "pixels:size=6"]
+    words = ["release", source, *raw, "--schema", tmp_path / "schema.json", *BUDGET, "--out", out]
+    printed, told = run(*words, fails=2)
+    assert "[3]" in told and "--on-bad-record zero" in told and not out.exists()
+    printed, told = run(*words, "--on-bad-record", "zero", "--json")
+    assert "40 records extracted, 3 bad ones blanked" in told
+    assert "3 bad ones replaced by zero" in told
+    published = (
+        printed.replace(str(out), "")
+        + (out / "certificate.json").read_text()
+        + (out / "README.md").read_text()
+    )
+    assert "bad" not in published
+
+
+def test_the_schema_must_fit_the_extractor(run, tmp_path):
+    source = tmp_path / "a.parquet"
+    write_images(source)
+    write_schema(tmp_path / "schema.json", 35)
+    raw = ["--label", "label", "--image-column", "img", "--extractor", "pixels:size=6"]
+    words = ["release", source, "--schema", tmp_path / "schema.json", *BUDGET]
+    _, told = run(*words, *raw, "--out", tmp_path / "r", fails=2)
+    assert "schema.num_features: allowed is 36" in told
+    write_schema(tmp_path / "schema.json", 36)
+    for given, place in (
+        (["--extractor", "pixels:size=6", "--text-column", "img"], "--text-column"),
+        (["--extractor", "pixels:size=6"], "--image-column"),
+        (["--image-column", "img"], "--extractor"),
+        (["--extractor", "identity:width=36"], "none for a file of feature vectors"),
+    ):
+        _, told = run(*words, "--label", "label", *given, "--out", tmp_path / "r", fails=2)
+        assert place in told
+    assert not (tmp_path / "r").exists() and not (tmp_path / ".r.features").exists()
+
+
+def test_a_release_cut_off_while_extracting_resumes(run, tmp_path, monkeypatch):
+    from privmix.features import extraction
+    from privmix.features.pixels import PixelExtractor
+
+    monkeypatch.setattr(extraction, "PART_RECORDS", 8)
+    source, out = tmp_path / "a.parquet", tmp_path / "release"
+    write_images(source)
+    write_schema(tmp_path / "schema.json", 36)
+    raw = ["--label", "label", "--image-column", "img", "--extractor", "pixels:size=6"]
+    words = ["release", source, *raw, "--schema", tmp_path / "schema.json", *BUDGET, "--out", out]
+    whole, done = PixelExtractor._features, []
+
+    def count(self, records):
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(len(records))
+        return whole(self, records)
+
+    monkeypatch.setattr(PixelExtractor, "_features", count)
+    run(*words, fails=130)  # as for an interrupt
+    assert not out.exists() and not RunFolder(out).is_unfinished
+    monkeypatch.setattr(PixelExtractor, "_features", whole)
+    run(*words, "--resume")
+    assert verify(out).valid
+    assert not (tmp_path / ".release.features").exists()
+
+
+def test_an_extraction_killed_half_way_resumes_to_the_same_bytes(tmp_path):
+    """A killed process, not an exception: what is on the disk decides."""
+    source, out = tmp_path / "a.parquet", tmp_path / "features.parquet"
+    write_images(source, count=2000)
+    words = ["extract", source, "--image-column", "img", "--extractor", "pixels:size=64"]
+    command = [
+        sys.executable,
+        "-c",
+        "from privmix.cli import main; main()",
+        *map(str, words),
+        "--out",
+    ]
+    started = subprocess.Popen([*command, str(out)], stderr=subprocess.DEVNULL)
+    parts, deadline = tmp_path / ".features.parquet.parts", time.monotonic() + 60
+    while not (parts / "00000000").exists() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    os.kill(started.pid, signal.SIGKILL)
+    started.wait()
+    assert (parts / "00000000").exists() and not out.exists()
+    before = (parts / "00000000").stat().st_mtime_ns
+    whole = tmp_path / "whole.parquet"
+    subprocess.run([*command, str(whole)], check=True, capture_output=True)
+    subprocess.run([*command, str(out)], check=True, capture_output=True)
+    assert out.read_bytes() == whole.read_bytes()
+    assert before and not parts.exists()
+
+
+def test_release_in_python(tmp_path):
+    images = make_images(40, (6, 6))
+    plan = plan_release(
+        make_schema(2, 36, 40), target_epsilon=4, target_delta=1e-5, design="stratified"
+    )
+    extractor = make_extractor("pixels", size=6)
+    made = release(images, [0, 1] * 20, plan, out=tmp_path / "a", extractor=extractor)
+    assert made.certificate.extractor == extractor.identity
+    assert verify(made.folder).valid
+
+
+def test_rows_of_a_table(run, tmp_path):
+    source = tmp_path / "a.csv"
+    rows = [f"{20 + i},{'ab'[i % 2]},{i % 2}" for i in range(40)]
+    source.write_text("\n".join(["age,colour,bought", *rows, ",,"]))
+    columns = [
+        {"name": "age", "type": "numeric", "lower": 0, "upper": 100},
+        {"name": "colour", "type": "categorical", "categories": ["a", "b"]},
+    ]
+    schema = {"classes": [0, 1], "num_records": 40, "table": {"columns": columns}}
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    words = [source, "--label", "bought", "--extractor", "tabular", "--on-bad-record", "zero"]
+    given, out = ["--schema", tmp_path / "schema.json"], tmp_path / "release"
+    _, told = run("release", *words, *given, *BUDGET, "--out", out)
+    assert "1 bad ones blanked" in told
+    assert Release(out).certificate.extractor.name == "tabular"
+    run("train", out, "--out", tmp_path / "m.safetensors")
+    source.write_text("\n".join(["age,colour,bought", *rows]))
+    run("evaluate", tmp_path / "m.safetensors", source, "--label", "bought")

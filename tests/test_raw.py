@@ -1,0 +1,412 @@
+"""Readers of raw records: images, texts and table rows, with bad ones judged one by one."""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+import zlib
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from privmix import InvalidInputError
+from privmix.columns import TableSchema
+from privmix.raw import Limits, open_records
+
+TABLE = TableSchema(
+    columns=[
+        {"name": "age", "type": "numeric", "lower": 0, "upper": 100},
+        {"name": "sex", "type": "categorical", "categories": ["f", "m"]},
+    ]
+)
+
+
+def png(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(array).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def pictures(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (count, 6, 5, 3), dtype=np.uint8)
+
+
+def gather(records, size: int = 3, start: int = 0):
+    """All blocks in one: records, labels, bad."""
+    blocks = list(records.blocks(size, start))
+    assert [b.start for b in blocks] == list(range(start, start + size * len(blocks), size))
+    if records.kind == "table":
+        rows = pa.concat_tables([b.records for b in blocks]).to_pylist()
+    else:
+        rows = [record for b in blocks for record in b.records]
+    labels = None
+    if blocks[0].labels is not None:
+        labels = np.concatenate([b.labels for b in blocks]).tolist()
+    return rows, labels, np.concatenate([b.bad for b in blocks]).tolist()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for i, image in enumerate(pictures(7)):
+        path = tmp_path / "images" / str(i % 2) / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png(image))
+    return tmp_path / "images"
+
+
+class TestImages:
+    order = (0, 2, 4, 6, 1, 3, 5)
+
+    def test_a_folder_for_each_class(self, folder):
+        records = open_records(folder, kind="image", classes=[0, 1])
+        images, labels, bad = gather(records)
+        assert all((a == pictures(7)[i]).all() for a, i in zip(images, self.order, strict=True))
+        assert labels == [0, 0, 0, 0, 1, 1, 1]
+        assert not any(bad)
+        assert records.count == 7
+        assert records.place(4) == str(folder / "1" / "1.png")
+
+    def test_names_are_labels_without_integer_classes(self, folder):
+        assert gather(open_records(folder, kind="image"))[1] == ["0"] * 4 + ["1"] * 3
+
+    def test_dot_files_are_not_looked_at_and_stray_files_refused(self, folder):
+        (folder / "0" / ".thumb").write_bytes(b"x")
+        (folder / ".DS_Store").write_bytes(b"x")
+        assert open_records(folder, kind="image").count == 7
+        (folder / "list.txt").touch()
+        with pytest.raises(InvalidInputError, match="no file beside; received list.txt"):
+            open_records(folder, kind="image")
+
+    def sources(self, tmp_path):
+        data = [{"bytes": png(a), "path": None} for a in pictures(7)]
+        table = pa.table({"img": data, "label": [i % 2 for i in range(7)]})
+        pq.write_table(table, tmp_path / "t.parquet", row_group_size=2)
+        pa.feather.write_feather(table, tmp_path / "t.feather")
+        with pa.ipc.new_stream(tmp_path / "t.arrow", table.schema) as writer:
+            writer.write_table(table)
+        np.savez(tmp_path / "t.npz", img=pictures(7), label=np.arange(7) % 2)
+        return {
+            "parquet": tmp_path / "t.parquet",
+            "feather": tmp_path / "t.feather",
+            "arrow": str(tmp_path / "t.arrow"),
+            "npz": tmp_path / "t.npz",
+            "table": table,
+            "pandas": table.to_pandas(),
+            "polars": pl.from_arrow(table),
+        }
+
+    @pytest.mark.parametrize(
+        "name", ["parquet", "feather", "arrow", "npz", "table", "pandas", "polars"]
+    )
+    def test_tables_of_images(self, tmp_path, name):
+        source = self.sources(tmp_path)[name]
+        records = open_records(source, kind="image", column="img", label="label", classes=[0, 1])
+        images, labels, bad = gather(records)
+        assert (np.array(images) == pictures(7)).all()
+        assert labels == [0, 1, 0, 1, 0, 1, 0]
+        assert not any(bad)
+        for start in range(1, 7):
+            assert (np.array(gather(records, 2, start)[0]) == pictures(7)[start:]).all()
+
+    def test_arrays_lists_and_pytorch_data_sets(self):
+        torch = pytest.importorskip("torch")
+        grey = pictures(4)[..., 0]
+        for source in (grey, list(grey), [Image.fromarray(a) for a in grey], torch.tensor(grey)):
+            images, labels, _ = gather(open_records(source, kind="image", labels=[1, 0, 1, 1]))
+            assert (np.array(images) == grey[..., None]).all()
+            assert labels == [1, 0, 1, 1]
+        channels_first = torch.tensor(pictures(4)).permute(0, 3, 1, 2) / 255
+        pairs = torch.utils.data.TensorDataset(channels_first, torch.arange(4))
+        images, labels, _ = gather(open_records(pairs, kind="image"))
+        assert (np.array(images) == pictures(4)).all()
+        assert labels == [0, 1, 2, 3]
+
+    def test_hugging_face_data_sets(self):
+        datasets = pytest.importorskip("datasets")
+        features = datasets.Features(
+            img=datasets.Image(), label=datasets.ClassLabel(names=["no", "yes"])
+        )
+        rows = {"img": [Image.fromarray(a) for a in pictures(5)], "label": [0, 1, 1, 0, 1]}
+        made = datasets.Dataset.from_dict(rows, features=features).select([4, 2, 0])
+        images, labels, _ = gather(open_records(made, kind="image", column="img", label="label"))
+        assert (np.array(images) == pictures(5)[[4, 2, 0]]).all()
+        assert labels == [1, 1, 0]
+        with pytest.raises(InvalidInputError, match="one data set; received several: train"):
+            open_records(datasets.DatasetDict(train=made), kind="image", column="img")
+
+    def test_modes(self):
+        grey = Image.fromarray(pictures(1)[0][..., 0])
+        palette = Image.fromarray(pictures(1)[0]).convert("P")
+        clear = Image.fromarray(pictures(1)[0]).convert("RGBA")
+        images = gather(open_records([grey, palette, clear], kind="image"))[0]
+        assert [a.shape for a in images] == [(6, 5, 1), (6, 5, 3), (6, 5, 3)]
+
+    def test_a_camera_held_sideways(self):
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        buffer = io.BytesIO()
+        Image.fromarray(pictures(1)[0]).save(buffer, "PNG", exif=exif)
+        (image,) = gather(open_records([buffer.getvalue()], kind="image"))[0]
+        assert (image == np.rot90(pictures(1)[0], -1)).all()
+
+
+def bomb(height: int, width: int) -> bytes:
+    """A small PNG file that claims to be huge, and is: rows of zeros compress well."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        crc = zlib.crc32(name + data)
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", crc)
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    rows = zlib.compress(bytes(min(height, 50) * (width + 1)))
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    )
+
+
+class TestBadImages:
+    bad = (
+        b"",
+        b"no image",
+        png(pictures(1)[0])[:60],
+        bomb(20_000, 20_000),  # beyond Pillow's own limit
+        bomb(9_000, 9_000),  # beyond ours only
+        None,
+    )
+
+    @pytest.mark.parametrize("item", bad)
+    def test_named_with_the_remedy(self, item):
+        good = png(pictures(1)[0])
+        with pytest.raises(InvalidInputError, match=r"images\[1\]: .*--on-bad-record zero"):
+            gather(open_records([good, item, good], kind="image", labels=[0, 1, 0]))
+
+    def test_blanked_without_touching_the_others(self):
+        good = [png(a) for a in pictures(5)]
+        mixed = [good[0], *self.bad, *good[1:]]
+        records = open_records(
+            mixed, kind="image", labels=range(len(mixed)), on_bad_record="zero", classes=range(20)
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            images, labels, bad = gather(records, 2)
+        assert bad == [False] + [True] * 6 + [False] * 4
+        assert [x for x, b in zip(images, bad, strict=True) if b] == [None] * 6
+        assert labels == [0, *[None] * 6, 7, 8, 9, 10]
+        kept = [x for x in images if x is not None]
+        assert (np.array(kept) == pictures(5)).all()
+
+    def test_public_limits(self):
+        items = [png(pictures(1)[0])]
+        for limits in (Limits(max_image_pixels=29), Limits(max_image_bytes=50)):
+            with pytest.raises(InvalidInputError, match=r"at most|1 to 29 pixels"):
+                gather(open_records(items, kind="image", limits=limits))
+        with pytest.raises(InvalidInputError, match="max_image_pixels"):
+            Limits(max_image_pixels=0)
+
+    def test_sixteen_bits_and_values_outside(self):
+        deep = Image.fromarray(np.zeros((4, 4), dtype=np.uint16))
+        for item, words in (
+            (deep, "8 bits"),
+            (np.full((2, 2), 1.5), "floats in"),
+            (np.full((2, 2), np.nan), "floats in"),
+            (np.zeros((2, 2), dtype=np.int32), "uint8"),
+            (np.zeros((2, 2, 4), dtype=np.uint8), "shape"),
+            (np.zeros((0, 2), dtype=np.uint8), "pixels"),
+        ):
+            with pytest.raises(InvalidInputError, match=words):
+                gather(open_records([item], kind="image"))
+
+    def test_the_path_of_a_damaged_file_is_told(self, folder):
+        (folder / "1" / "3.png").write_bytes(b"")
+        with pytest.raises(InvalidInputError, match=r"1/3\.png: allowed is an image"):
+            gather(open_records(folder, kind="image"))
+
+    def test_a_data_set_that_raises(self):
+        class Broken:
+            def __len__(self):
+                return 3
+
+            def __getitem__(self, index):
+                if index == 1:
+                    raise OSError("truncated")
+                return pictures(3)[index], index
+
+        with pytest.raises(InvalidInputError, match=r"images\[1\].*truncated"):
+            gather(open_records(Broken(), kind="image"))
+        _, labels, bad = gather(open_records(Broken(), kind="image", on_bad_record="zero"))
+        assert (labels, bad) == ([0, None, 2], [False, True, False])
+
+
+TEXTS = ['say "a, b"', "two\nlines", "", "plain", "\u00fc"]
+
+
+class TestTexts:
+    @pytest.mark.parametrize("name", ["csv", "parquet", "pandas", "polars", "list"])
+    def test_sources(self, tmp_path, name):
+        frame = pd.DataFrame({"id": range(5), "text": TEXTS, "label": list("abaab")})
+        options = {"kind": "text", "column": "text", "label": "label", "classes": ["a", "b"]}
+        if name == "csv":
+            frame.to_csv(tmp_path / "t.csv", index=False, quoting=1)
+            source = tmp_path / "t.csv"
+        elif name == "parquet":
+            frame.to_parquet(tmp_path / "t.parquet", row_group_size=2)
+            source = tmp_path / "t.parquet"
+        elif name == "list":
+            source, options = TEXTS, {"kind": "text", "labels": list("abaab")}
+        else:
+            source = frame if name == "pandas" else pl.from_pandas(frame)
+        records = open_records(source, **options)
+        assert gather(records, 2) == (TEXTS, list("abaab"), [False] * 5)
+        assert gather(records, 2, start=3)[0] == TEXTS[3:]
+
+    def test_integer_classes_of_a_csv_file_are_matched_as_written(self, tmp_path):
+        (tmp_path / "t.csv").write_text("text,label\nx,7\ny,007\n")
+        records = open_records(
+            tmp_path / "t.csv", kind="text", column="text", label="label", classes=[7, 8]
+        )
+        with pytest.raises(InvalidInputError, match=r"t\.csv\[1\], text, label: .*'007'"):
+            gather(records)
+
+    def test_bad_texts_one_by_one(self, tmp_path):
+        content = b"text,label\ngood,a\n,a\n\xff\xfe,a\n" + b"long" * 30 + b",a\nfine,\nfine,c\n"
+        (tmp_path / "t.csv").write_bytes(content)
+        options = {
+            "kind": "text",
+            "column": "text",
+            "label": "label",
+            "classes": ["a", "b"],
+            "limits": Limits(max_text_chars=100),
+        }
+        records = open_records(tmp_path / "t.csv", on_bad_record="zero", **options)
+        texts, labels, bad = gather(records, 4)
+        assert bad == [False, True, True, True, True, True]
+        assert texts == ["good", *[None] * 5]
+        assert labels == ["a", *[None] * 5]
+        with pytest.raises(InvalidInputError, match=r"t\.csv\[1\], text: allowed is a text"):
+            gather(open_records(tmp_path / "t.csv", **options))
+
+    def test_a_number_is_no_text(self):
+        with pytest.raises(InvalidInputError, match=r"texts\[0\]: .*type int"):
+            gather(open_records([3], kind="text"))
+
+
+class TestTables:
+    frame = pd.DataFrame(
+        {"age": [1.5, None, 300, 40], "sex": ["f", "m", None, "x"], "y": [0, 1, 1, 0]}
+    )
+    rows = (
+        {"age": 1.5, "sex": "f"},
+        {"age": None, "sex": "m"},
+        {"age": 300.0, "sex": None},
+        {"age": 40.0, "sex": "x"},
+    )
+
+    @pytest.mark.parametrize("name", ["csv", "parquet", "feather", "pandas", "polars", "arrow"])
+    def test_sources(self, tmp_path, name):
+        path = tmp_path / f"t.{name}"
+        if name == "csv":
+            self.frame.to_csv(path, index=False)
+        elif name == "parquet":
+            self.frame.to_parquet(path)
+        elif name == "feather":
+            pa.feather.write_feather(self.frame, path)
+        source = {
+            "pandas": self.frame,
+            "polars": pl.from_pandas(self.frame),
+            "arrow": pa.Table.from_pandas(self.frame),
+        }.get(name, path)
+        records = open_records(source, kind="table", table=TABLE, label="y", classes=[0, 1])
+        assert gather(records) == (list(self.rows), [0, 1, 1, 0], [False] * 4)
+
+    def test_odd_cells_change_nothing_for_the_others(self, tmp_path):
+        """Types are never inferred: neither a text among numbers nor a bad label moves a bit."""
+        clean = ["1e1,f,0", "007,m,1", "0.1,f,1", "NA,,0"]
+        odd = ["oops,f,0", "inf,f,0", "1_0,f,0", "3,\xff,0", "3,f,2", "3,f,"]
+        seen = {}
+        for name, lines in (("clean", clean), ("odd", clean[:2] + odd + clean[2:])):
+            (tmp_path / name).mkdir()
+            path = tmp_path / name / "t.csv"
+            path.write_bytes("\n".join(["age,sex,y", *lines, ""]).encode("latin-1"))
+            records = open_records(
+                path, kind="table", table=TABLE, label="y", classes=[0, 1], on_bad_record="zero"
+            )
+            rows, labels, bad = gather(records, 3)
+            seen[name] = [(r, y) for r, y, b in zip(rows, labels, bad, strict=True) if not b]
+            blank = [(r, y) for r, y, b in zip(rows, labels, bad, strict=True) if b]
+            assert blank == [({"age": None, "sex": None}, None)] * (6 if name == "odd" else 0)
+        assert seen["odd"] == seen["clean"]
+
+    def test_a_bad_cell_is_named(self, tmp_path):
+        (tmp_path / "t.csv").write_text("age,sex\n1,f\nold,m\n")
+        records = open_records(tmp_path / "t.csv", kind="table", table=TABLE)
+        with pytest.raises(InvalidInputError, match=r"t\.csv\[1\], age: .* received 'old'"):
+            gather(records)
+
+    def test_mixed_pandas_columns(self):
+        mixed = pd.DataFrame({"age": [1, "2", "x"], "sex": ["f", 3, None], "y": [0, 1, 0]})
+        records = open_records(
+            mixed, kind="table", table=TABLE, label="y", classes=[0, 1], on_bad_record="zero"
+        )
+        rows, labels, bad = gather(records)
+        assert rows[:2] == [{"age": 1.0, "sex": "f"}, {"age": 2.0, "sex": "3"}]
+        assert (labels, bad) == ([0, 1, None], [False, False, True])
+        with pytest.raises(InvalidInputError, match="label column 'y': allowed is values of one"):
+            open_records(
+                mixed.assign(y=[0, "1", 1]), kind="table", table=TABLE, label="y", classes=[0, 1]
+            )
+
+    def test_columns_that_are_not_there(self):
+        with pytest.raises(InvalidInputError, match="the columns of table: age; received 'sex'"):
+            open_records(pa.table({"age": [1]}), kind="table", table=TABLE)
+        with pytest.raises(InvalidInputError, match="columns other than the label 'sex'"):
+            open_records(self.frame, kind="table", table=TABLE, label="sex")
+
+
+class TestRefused:
+    def test_sources(self, tmp_path):
+        (tmp_path / "t.xlsx").touch()
+        (tmp_path / "numbers.csv").write_text("1,2\n3,4\n")
+        (tmp_path / "broken.parquet").write_bytes(b"x")
+        (tmp_path / "broken.csv").write_text("text\na\nb,c\n")
+        (tmp_path / "empty.csv").write_text("text\n")
+        (tmp_path / "twice.csv").write_text("text,text\na,b\n")
+        np.savez(tmp_path / "t.npz", img=pictures(2))
+        for name, words in (
+            ("none.csv", "no such file"),
+            ("t.xlsx", "ending in"),
+            ("numbers.csv", "names of the columns"),
+            ("broken.parquet", "a whole parquet table"),
+            ("broken.csv", "a whole csv table"),
+            ("empty.csv", "at least one record"),
+            ("twice.csv", "distinct names"),
+            ("t.npz", "a file with texts"),
+        ):
+            with pytest.raises(InvalidInputError, match=words):
+                gather(open_records(tmp_path / name, kind="text", column="text"))
+        with pytest.raises(InvalidInputError, match="an array of .*: img; received 'x'"):
+            open_records(tmp_path / "t.npz", kind="image", column="x")
+
+    @pytest.mark.parametrize(
+        ("source", "options", "words"),
+        [
+            ([], {}, "at least one record"),
+            (["a"], {"labels": [0, 1]}, "one label for each of the 1 records"),
+            (3, {}, "a path, a table or a sequence"),
+            (b"bytes", {}, "a path, a table or a sequence"),
+            (pa.table({"text": ["a"]}), {}, "text column: .*nothing"),
+            (pa.table({"text": ["a"]}), {"column": "x"}, "text column: .*'x'"),
+            (pa.table({"text": ["a"]}), {"column": "text", "labels": [0]}, "a label column"),
+            (["a"], {"table": TABLE}, "nothing beside another kind"),
+            (["a"], {"on_bad_record": "skip"}, "error, zero"),
+        ],
+    )
+    def test_arguments(self, source, options, words):
+        with pytest.raises(InvalidInputError, match=words):
+            open_records(source, kind="text", **options)

@@ -1,0 +1,183 @@
+"""The tabular extractor: bounded vectors by a public schema, each row by itself."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from datetime import datetime
+from statistics import NormalDist
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privmix import InvalidInputError
+from privmix.columns import FourierFeatures, TableSchema
+from privmix.features.tabular import TabularExtractor, bucket, frequencies
+from privmix.raw import open_records
+
+COLUMNS = [
+    {"name": "age", "type": "numeric", "lower": 0, "upper": 100},
+    {"name": "sex", "type": "categorical", "categories": ["f", "m"]},
+    {"name": "town", "type": "categorical", "num_buckets": 3, "nullable": False},
+    {"name": "size", "type": "ordinal", "categories": ["S", "M", "L"], "missing_values": ["?"]},
+    {"name": "smokes", "type": "boolean"},
+    {"name": "seen", "type": "datetime", "earliest": "2000-01-01", "latest": "2000-01-11"},
+    {"name": "code", "type": "categorical", "categories": [1, 2], "unknown": "zero"},
+]
+SCHEMA = TableSchema(columns=COLUMNS)
+ROWS = pd.DataFrame(
+    {
+        "age": [25.0, 300.0, None],
+        "sex": ["m", "x", None],
+        "town": ["a", "b", "a"],
+        "size": ["L", "M", "?"],
+        "smokes": [True, False, None],
+        "seen": [datetime(2000, 1, 6), datetime(1999, 1, 1), None],
+        "code": [2, 7, None],
+    }
+)
+
+
+def test_every_type_of_column():
+    extractor = TabularExtractor(SCHEMA)
+    names = list(extractor.get_feature_names_out())
+    features = extractor.transform(ROWS)
+    assert features.shape == (3, len(names)) == (3, extractor.num_features) == (3, 18)
+    assert features.dtype == np.float32
+    seen = [
+        {name: value for name, value in zip(names, row, strict=True) if value} for row in features
+    ]
+    town = [f"town#{bucket('town', text, 3)}" for text in "ab"]
+    assert seen == [
+        {"age": -0.5, "sex=m": 1, town[0]: 1, "size": 1, "smokes": 1, "code=2": 1},
+        {"age": 1, "sex=other": 1, town[1]: 1, "smokes": -1, "seen": -1},
+        {town[0]: 1}
+        | {f"{name} missing": 1 for name in ("age", "sex", "size", "smokes", "seen", "code")},
+    ]
+
+
+def test_the_norm_bound_is_reached_and_never_passed():
+    features = TabularExtractor(SCHEMA).transform(ROWS)
+    assert SCHEMA.norm_bound == math.sqrt(7)
+    assert np.linalg.norm(features[2]) == pytest.approx(SCHEMA.norm_bound, rel=1e-7)
+    assert (np.linalg.norm(features, axis=1) <= SCHEMA.norm_bound * (1 + 1e-6)).all()
+
+
+cells = st.fixed_dictionaries(
+    {
+        "age": st.none() | st.floats(-1e300, 1e300) | st.sampled_from(["1", "NA", "-3e5"]),
+        "sex": st.none() | st.text(max_size=3),
+        "town": st.sampled_from(["a", "b", "c", "d"]),
+        "size": st.none() | st.sampled_from(["S", "?", "x", ""]),
+        "smokes": st.none() | st.sampled_from([True, "yes", "F", 0]),
+        "seen": st.none() | st.datetimes(datetime(1, 1, 1), datetime(9999, 1, 1)),
+        "code": st.none() | st.integers(-5, 5),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(cells, min_size=1, max_size=6), st.booleans())
+def test_no_row_changes_another_and_none_passes_the_bound(rows, mapped):
+    """Bit for bit: alone, in company, at any place, as read in blocks of any size."""
+    fourier = FourierFeatures(num_features=8, seed=3) if mapped else None
+    schema = SCHEMA.model_copy(update={"fourier": fourier})
+    extractor = TabularExtractor(schema)
+    together = extractor.transform(pd.DataFrame(rows))
+    assert (np.linalg.norm(together, axis=1) <= schema.norm_bound * (1 + 1e-6)).all()
+    for row, features in zip(rows, together, strict=True):
+        alone = extractor.transform(pd.DataFrame([row]))
+        assert (alone == features).all()
+    records = open_records(pd.DataFrame(rows), kind="table", table=schema)
+    in_blocks = [extractor.transform(block.records) for block in records.blocks(2)]
+    assert (np.concatenate(in_blocks) == together).all()
+
+
+def test_a_bad_record_becomes_zero():
+    frame = pd.concat([ROWS, ROWS.assign(town=None), ROWS.assign(age="x")], ignore_index=True)
+    records = open_records(frame, kind="table", table=SCHEMA, on_bad_record="zero")
+    (block,) = records.blocks(20)
+    features = TabularExtractor(SCHEMA).transform(block.records)
+    assert block.bad.tolist() == [False] * 3 + [True] * 6
+    assert not features[3:].any()
+    assert (features[:3] == TabularExtractor(SCHEMA).transform(ROWS)).all()
+    with pytest.raises(InvalidInputError, match=r"records\[3\], town: .*not nullable"):
+        TabularExtractor(SCHEMA).transform(frame)
+    with pytest.raises(InvalidInputError, match="a pandas, polars or Arrow table"):
+        TabularExtractor(SCHEMA).transform([[1, 2]])
+
+
+class TestFourier:
+    fourier = FourierFeatures(num_features=4000, bandwidth=0.7, seed=1)
+    schema = TableSchema(
+        columns=[
+            {"name": n, "type": "numeric", "lower": -1, "upper": 1, "nullable": False} for n in "uv"
+        ],
+        fourier=fourier,
+    )
+
+    def test_they_approximate_the_gaussian_kernel(self):
+        points = np.random.default_rng(0).uniform(-1, 1, (20, 2))
+        z = TabularExtractor(self.schema).transform(pd.DataFrame(points, columns=list("uv")))
+        assert np.linalg.norm(z, axis=1) == pytest.approx(1.0, rel=1e-6)
+        assert self.schema.norm_bound == 1.0
+        square = ((points[:, None] - points[None]) ** 2).sum(2)
+        assert np.abs(z @ z.T - np.exp(-square / (2 * 0.7**2))).max() < 0.1
+
+    def test_the_seed_is_public_and_fixes_them(self):
+        """Recomputed here without NumPy and SciPy, so that certificates stay reproducible."""
+        words = hashlib.shake_256(b"privmix fourier 1 7").digest(32)
+        due = [
+            NormalDist().inv_cdf(((int.from_bytes(words[i : i + 8], "big") >> 11) + 0.5) / 2**53)
+            for i in range(0, 32, 8)
+        ]
+        found = frequencies(FourierFeatures(num_features=4, bandwidth=0.5, seed=7), 2)
+        assert found == pytest.approx(2 * np.array(due).reshape(2, 2), rel=1e-9)
+        assert found[0, 0] == pytest.approx(1.0341749244478884, rel=1e-9)
+        other = frequencies(FourierFeatures(num_features=4, bandwidth=0.5, seed=8), 2)
+        assert not np.allclose(found, other)
+
+    def test_frequencies_are_gaussian(self):
+        """Kolmogorov-Smirnov on fixed draws; a scale wrong by 1.5 gives a p-value below 1e-100."""
+        from scipy.stats import kstest
+
+        draws = frequencies(FourierFeatures(num_features=2000, bandwidth=2.0), 20).ravel()
+        assert kstest(draws * 2.0, "norm").pvalue > 1e-8
+        assert kstest(draws * 3.0, "norm").pvalue < 1e-100
+
+
+def test_identity_follows_the_schema_alone():
+    first = TabularExtractor(SCHEMA).identity
+    again = TabularExtractor(SCHEMA.model_dump_json()).identity
+    assert first == again
+    assert TabularExtractor(first.parameters["table"]).schema == SCHEMA
+    other = TableSchema(columns=COLUMNS[:-1])
+    assert TabularExtractor(other).identity.digest != first.digest
+    assert first.name == "tabular"
+    with pytest.raises(InvalidInputError, match=r"table\.x\.upper: .*\"upper\": 100"):
+        TabularExtractor('{"columns": [{"name": "x", "type": "numeric", "lower": 0}]}')
+
+
+def test_arrow_types_that_mean_the_same():
+    """Dictionaries, decimals, dates, zones and narrow numbers are read by their value."""
+    from decimal import Decimal
+
+    plain = TabularExtractor(SCHEMA).transform(ROWS.iloc[:1])
+    table = pa.table(
+        {
+            "age": pa.array([Decimal("25.0")]),
+            "sex": pa.array(["m"]).dictionary_encode(),
+            "town": pa.array(["a"], pa.string_view()),
+            "size": pa.array(["L"], pa.large_string()),
+            "smokes": pa.array([1], pa.int8()),
+            "seen": pa.array([datetime(2000, 1, 6)], pa.timestamp("ns", "UTC")),
+            "code": pa.array([2.0], pa.float32()),
+        }
+    )
+    assert (TabularExtractor(SCHEMA).transform(table) == plain).all()
+    with pytest.raises(InvalidInputError, match="age: allowed is a column of numbers"):
+        TabularExtractor(SCHEMA).transform(table.set_column(0, "age", pa.array([[1.0]])))
