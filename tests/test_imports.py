@@ -33,6 +33,7 @@ ORDER = [
     "certificate",
     "store",
     "verification",
+    "backends",
     "engine",
     "readers",
     "learners",
