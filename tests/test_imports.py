@@ -36,6 +36,7 @@ ORDER = [
     "certificate",
     "store",
     "verification",
+    "backends",
     "engine",
     "readers",
     "raw",
