@@ -33,6 +33,7 @@ ORDER = [
     "engine",
     "readers",
     "learners",
+    "dpsgd",
     "demo",
     "cli",
 ]
@@ -76,10 +77,10 @@ import sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "pandas", "dask", "matplotlib", "kymatio"}:
+        if name.partition(".")[0] in {"torch", "pandas", "dask", "matplotlib", "kymatio", "opacus", "kornia"}:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Absent())
-import privmix, privmix.cli, privmix.demo
+import privmix, privmix.cli, privmix.demo, privmix.dpsgd
 """
     subprocess.run([sys.executable, "-c", code], check=True)
