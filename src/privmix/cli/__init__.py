@@ -14,7 +14,7 @@ from privmix._validate import InvalidInputError
 from privmix.cli._common import OUT, app
 
 # Importing a command's module registers it; the order is that of the help.
-for _command in ("plan", "account", "release", "verify", "learn", "ledger", "demo"):
+for _command in ("plan", "account", "release", "verify", "learn", "fit", "ledger", "demo"):
     import_module(f"privmix.cli.{_command}")
 
 # Wrong usage as Typer reports it; the class itself has no public name.

@@ -12,13 +12,17 @@ For those who need a model rather than a data set::
 
 from privmix.dpsgd.augmentation import AugmentationPlan
 from privmix.dpsgd.certificate import ModelCertificate, is_model_folder, verify_model
+from privmix.dpsgd.classifier import DPMixClassifier
 from privmix.dpsgd.gradients import LinearHead, Network
+from privmix.dpsgd.models import make_model
 from privmix.dpsgd.plan import TrainingConfig, TrainingPlan, plan_training
 from privmix.dpsgd.research import frechet_distance
+from privmix.dpsgd.synthetic import read_synthetic
 from privmix.dpsgd.trainer import TrainedModel, fit
 
 __all__ = [
     "AugmentationPlan",
+    "DPMixClassifier",
     "LinearHead",
     "ModelCertificate",
     "Network",
@@ -28,6 +32,8 @@ __all__ = [
     "fit",
     "frechet_distance",
     "is_model_folder",
+    "make_model",
     "plan_training",
+    "read_synthetic",
     "verify_model",
 ]
