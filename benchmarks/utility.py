@@ -39,6 +39,7 @@ from privmix.plan import record_facts
 from privmix.planning_rule import recommend_design
 from privmix.preprocess import Center, Preprocessor, UnitNorm
 from privmix.rng import MasterKey, fresh_secret
+from privmix.theory import optimal_mix_size
 
 DELTA = 1e-5
 RESULTS = Path(__file__).parent / "results"
@@ -165,19 +166,31 @@ def kl_softmax(seed: int) -> privmix.KLSoftmaxClassifier:
 
 
 def papers(data: DataSet, epsilon: float, seed: int) -> Outcome:
-    """Poisson mixtures at their sound cost, softmax trained by KL."""
-    return learn_from_release(data, epsilon, kl_softmax(seed), design="poisson")
+    """Poisson mixtures of the papers' optimal size at their sound cost, softmax trained by KL."""
+    options = {"design": "poisson", "mix_size": papers_mix_size(data, epsilon)}
+    return learn_from_release(data, epsilon, kl_softmax(seed), **options)
 
 
 def papers_hierarchical(data: DataSet, epsilon: float, seed: int) -> Outcome:
-    """Hierarchical sampling at its sound cost, two classes a row on average, KL."""
-    options = {"design": "hierarchical", "class_prob": 2 / data.schema.num_classes}
+    """Hierarchical sampling at its sound cost, two classes a row on average, KL.
+
+    The paper picks the share of open classes by test accuracy; two suits few and many classes.
+    """
+    class_prob = 2 / data.schema.num_classes
+    size = min(papers_mix_size(data, epsilon), class_prob * data.schema.num_records)
+    options = {"design": "hierarchical", "class_prob": class_prob, "mix_size": size}
     return learn_from_release(data, epsilon, kl_softmax(seed), **options)
+
+
+def papers_mix_size(data: DataSet, epsilon: float) -> float:
+    n = data.schema.num_records
+    return optimal_mix_size(n, n, gdp_mu_from(epsilon, DELTA))
 
 
 def poisson(data: DataSet, epsilon: float, seed: int) -> Outcome:
     """The papers' mixtures, noise-aware classifier."""
-    return learn_from_release(data, epsilon, privmix.NoiseAwareClassifier(), design="poisson")
+    options = {"design": "poisson", "mix_size": papers_mix_size(data, epsilon)}
+    return learn_from_release(data, epsilon, privmix.NoiseAwareClassifier(), **options)
 
 
 def as_planned(design: str) -> Callable[[DataSet, float, int], Outcome]:
