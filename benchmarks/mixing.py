@@ -32,7 +32,8 @@ from rich.console import Console
 from rich.table import Table
 from scipy import sparse
 
-from privmix.engine import Mixer, in_order
+from privmix.backends.local import in_order
+from privmix.engine import Mixer
 from privmix.mechanism import MixtureConfig
 from privmix.noise import rounded_gaussian
 from privmix.records import BoundedRecords, FixedPoint

@@ -555,7 +555,10 @@ def test_progress_on_a_stream_is_plain_lines(capsys, monkeypatch):
     for done in (1, 2, 3, 4):
         printer(done, 4)
     lines = capsys.readouterr().err.splitlines()
-    assert lines == ["2 of 4 rows, about 6 s left", "4 of 4 rows, about 0 s left"]
+    assert lines == [
+        "2 of 4 rows, 0.33 rows/s, about 6 s left",
+        "4 of 4 rows, 0.23 rows/s, about 0 s left",
+    ]
 
 
 def test_the_installed_command_runs():

@@ -36,12 +36,14 @@ ORDER = [
     "certificate",
     "store",
     "verification",
+    "backends",
     "engine",
     "readers",
     "raw",
     "features",
     "datasets",
     "learners",
+    "dpsgd",
     "demo",
     "cli",
 ]
@@ -85,10 +87,10 @@ import sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "pandas", "dask", "matplotlib", "kymatio", "PIL", "pooch", "polars", "transformers"}:
+        if name.partition(".")[0] in {"torch", "pandas", "dask", "matplotlib", "kymatio", "PIL", "pooch", "polars", "transformers", "opacus", "kornia"}:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Absent())
-import privmix, privmix.cli, privmix.demo
+import privmix, privmix.cli, privmix.demo, privmix.dpsgd
 """
     subprocess.run([sys.executable, "-c", code], check=True)

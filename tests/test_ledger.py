@@ -95,30 +95,61 @@ def test_it_is_private_and_exports(ledger):
     assert exported["datasets"][0]["charges"][0]["note"] == "counts"
 
 
-def charge_once(path, barrier, outcomes) -> None:
-    barrier.wait()
-    try:
-        Ledger(path).charge("d", EVENT)
-        outcomes.put("charged")
-    except InvalidInputError:
-        outcomes.put("refused")
+RACES = 50
 
 
-def test_concurrent_charges_never_overspend(tmp_path):
-    """Budget for one, three at once: exactly one is charged."""
+def release_in_races(folder, place, barrier, outcomes) -> None:
+    """One of two runs that start a release at the same moment, again and again."""
+    plan = TestReleases.plan
+    data = make_data(plan.data_schema, 60)
+    for race in range(RACES):
+        barrier.wait()
+        try:
+            release(
+                *data,
+                plan,
+                out=folder / f"{place}-{race}",
+                ledger=folder / "l.db",
+                dataset_id=f"d{race}",
+                threads=1,
+            )
+            outcomes.put((race, "released"))
+        except InvalidInputError as error:
+            outcomes.put((race, "refused" if "is spent" in str(error) else str(error)))
+
+
+def test_concurrent_releases_never_overspend(tmp_path):
+    """Budget for one, two processes at once: exactly one succeeds, 50 times out of 50."""
     context = multiprocessing.get_context("spawn")
-    ledger = Ledger(tmp_path / "l.db").open_dataset("d", epsilon_limit=1.2 * COST, delta=1e-6)
-    barrier, outcomes = context.Barrier(3), context.Queue()
+    cost = account(TestReleases.plan.event, 1e-6).epsilon
+    ledger = Ledger(tmp_path / "l.db")
+    for race in range(RACES):
+        ledger.open_dataset(f"d{race}", epsilon_limit=1.2 * cost, delta=1e-6)
+    barrier, outcomes = context.Barrier(2), context.Queue()
     processes = [
-        context.Process(target=charge_once, args=(ledger.path, barrier, outcomes)) for _ in range(3)
+        context.Process(target=release_in_races, args=(tmp_path, place, barrier, outcomes))
+        for place in "ab"
     ]
     for process in processes:
         process.start()
-    found = sorted(outcomes.get(timeout=120) for _ in processes)
+    found = sorted(outcomes.get(timeout=120) for _ in range(2 * RACES))
     for process in processes:
         process.join()
-    assert found == ["charged", "refused", "refused"]
-    assert len(ledger.balance("d").charges) == 1
+    assert found == sorted((race, o) for race in range(RACES) for o in ("released", "refused"))
+    for race in range(RACES):
+        assert len(ledger.balance(f"d{race}").charges) == 1
+        assert sum((tmp_path / f"{place}-{race}").exists() for place in "ab") == 1
+
+
+def test_a_run_is_charged_once(ledger):
+    once = ledger.charge("d", EVENT, run_id="run")
+    assert ledger.charge("d", EVENT, run_id="run") == once == ledger.balance("d")
+    assert len(ledger.charge("d", EVENT, run_id="other").charges) == 2
+    with pytest.raises(InvalidInputError, match="is spent"):
+        ledger.open_dataset("e", epsilon_limit=COST / 2, delta=1e-6).charge(
+            "e", EVENT, run_id="third"
+        )
+    assert len(ledger.charge("d", EVENT, run_id="third").charges) == 3  # a refusal leaves no name
 
 
 class TestReleases:

@@ -149,8 +149,8 @@ class Certificate(FrozenModel):
             mechanism=config,
             event=event,
             accountants=accounting.accountants,
-            epsilon_by_delta=_epsilon_by_delta(event) | {_name(plan.delta): accounting.epsilon},
-            tradeoff_curve=_tradeoff_curve(event),
+            epsilon_by_delta=epsilon_by_delta(event) | {_name(plan.delta): accounting.epsilon},
+            tradeoff_curve=tradeoff_points(event),
             preprocessing=plan.preprocessing,
             tables=tuple(TableFacts.for_config(part, schema) for part in config.components),
             extractor=extractor,
@@ -187,7 +187,7 @@ class Certificate(FrozenModel):
         )
         reasons = [
             f"certificate: {place} is {found}, but its parameters give {due}"
-            for place, found, due in _differences(
+            for place, found, due in differences(
                 self.model_dump(exclude={"library_versions"}),
                 expected.model_dump(exclude={"library_versions"}),
             )
@@ -197,20 +197,20 @@ class Certificate(FrozenModel):
         return reasons
 
 
-def _differences(found: object, due: object, place: str = "") -> list[tuple[str, object, object]]:
+def differences(found: object, due: object, place: str = "") -> list[tuple[str, object, object]]:
     """List (place, found, due) wherever two trees of plain data disagree."""
     if isinstance(found, dict) and isinstance(due, dict):
         names = sorted(set(found) | set(due), key=str)
         return [
             difference
             for name in names
-            for difference in _differences(
+            for difference in differences(
                 found.get(name), due.get(name), f"{place}.{name}" if place else str(name)
             )
         ]
     if isinstance(found, tuple | list) and isinstance(due, tuple | list) and len(found) == len(due):
         pairs = enumerate(zip(found, due, strict=True))
-        return [d for i, (a, b) in pairs for d in _differences(a, b, f"{place}[{i}]")]
+        return [d for i, (a, b) in pairs for d in differences(a, b, f"{place}[{i}]")]
     if isinstance(found, float) and isinstance(due, float):
         # Rates of the trade-off curve may be zero up to rounding; other numbers have units.
         slack = 1e-9 if place.startswith("tradeoff_curve") else 0.0
@@ -223,11 +223,13 @@ def _name(delta: float) -> str:
     return f"{delta:g}"
 
 
-def _epsilon_by_delta(event: Event) -> dict[str, float]:
+def epsilon_by_delta(event: Event) -> dict[str, float]:
+    """Return certified epsilons by delta, as a certificate names it."""
     return {_name(d): epsilon for d, epsilon in epsilon_at(event, CERTIFIED_DELTAS).items()}
 
 
-def _tradeoff_curve(event: Event) -> TradeoffCurve:
+def tradeoff_points(event: Event) -> TradeoffCurve:
+    """Return the certified trade-off curve of an event."""
     false_positive, false_negative = tradeoff_curve(event, num_points=_CURVE_POINTS)
     return TradeoffCurve(
         false_positive_rate=tuple(map(float, false_positive)),

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache, partial
+from contextlib import closing
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privmix import _validate
 from privmix.accounting import account
+from privmix.backends import Backend, BackendName, Job, open_backend
+from privmix.backends.local import LocalBackend
 from privmix.certificate import FILE_NAME, Certificate
 from privmix.designs import (
     WEIGHT_SCALE,
@@ -35,8 +36,8 @@ from privmix.designs import (
 from privmix.extractor import Extractor, ExtractorIdentity
 from privmix.journal import Journal, RunFolder, write_durably
 from privmix.ledger import Ledger
-from privmix.mechanism import MixtureConfig
-from privmix.memory import MemoryLayout, sum_bytes
+from privmix.mechanism import MixtureConfig, ReleaseConfig
+from privmix.memory import MemoryLayout
 from privmix.mixing import BlockSums, divide
 from privmix.noise import rounded_gaussian
 from privmix.plan import ReleasePlan
@@ -65,6 +66,7 @@ from privmix.store import (
     write_part,
 )
 
+Charge = Callable[[str], object]
 # 1 January 2000: a date that archives of every kind can hold, the same for every release.
 _FILE_TIME = 946684800
 _NOISE_AT_ONCE = 1 << 16  # draws that stay in the cache until they are added
@@ -81,13 +83,20 @@ class Mixer:
         records: The private records.
         key: The release's key.
         table: Number of the table in the release; each has its own streams.
+        sums: What adds records up.
 
     """
 
     def __init__(
-        self, config: MixtureConfig, records: Records, key: MasterKey, table: int = 0
+        self,
+        config: MixtureConfig,
+        records: Records,
+        key: MasterKey,
+        table: int = 0,
+        sums: type[BlockSums] = BlockSums,
     ) -> None:
         self.config, self._records, self._key, self._table = config, records, key, table
+        self._new_sums = sums
         self._eligible = self._draw_eligibility()
         self._lock = Lock()
         self._split: dict[int, list[Inclusions]] = {}  # uniform: of blocks in the making
@@ -135,7 +144,7 @@ class Mixer:
         config = self.config
         width = config.num_classes if config.labels == "mixed" else 0
         weighted = config.weight_clip is not None
-        return BlockSums(block.num_rows, config.num_features, width, weighted=weighted)
+        return self._new_sums(block.num_rows, config.num_features, width, weighted=weighted)
 
     def sums(self, block: RowBlock, shards: Iterable[int] | None = None) -> BlockSums:
         """Return the exact integer sums of a block, over all shards or some. Private.
@@ -204,7 +213,8 @@ class Mixer:
 
     def _uniform(self, block: RowBlock) -> list[Inclusions]:
         """Draw a block's inclusions, once, and divide them by shards."""
-        if block.index not in self._split:
+        shards = self._split.get(block.index)
+        if shards is None:
             config, size = self.config, round(self.config.mix_size)
             stream = self._stream("inclusion", block=block.index)
             drawn = uniform_inclusions(stream, size, block.num_rows, config.num_records)
@@ -216,7 +226,7 @@ class Mixer:
                 drawn = drawn._replace(weights=weights)
             shards = split_inclusions(drawn, config.shard_records, len(self.shards))
             self._split[block.index] = shards
-        return self._split[block.index]
+        return shards
 
     def rows(self, block: RowBlock) -> Rows:
         """Return the published rows of a block: each value is a function of one noisy integer."""
@@ -255,6 +265,19 @@ class Mixer:
         return published
 
 
+def make_mixers(
+    mechanism: ReleaseConfig,
+    records: Records,
+    key: MasterKey,
+    sums: type[BlockSums] = BlockSums,
+) -> list[Mixer]:
+    """Return the mixers of a release's tables; see :class:`Mixer`."""
+    return [
+        Mixer(config, records, key, table, sums)
+        for table, config in enumerate(mechanism.components)
+    ]
+
+
 def release(
     features: ArrayLike | Source,
     labels: ArrayLike,
@@ -266,6 +289,9 @@ def release(
     ledger: str | Path | None = None,
     dataset_id: str | None = None,
     test_seed: int | None = None,
+    backend: BackendName = "local",
+    scheduler: str | None = None,
+    workers: int | None = None,
     threads: int | None = None,
     extractor: Extractor | None = None,
     max_memory: int | str | None = None,
@@ -287,6 +313,10 @@ def release(
         dataset_id: The data set's name in the ledger.
         test_seed: For tests only: repeatable rows that are **not private**; the certificate says
             so and ``verify`` rejects it.
+        backend: Where the mixing runs: ``local``, ``dask`` or ``cuda``; see
+            ``privmix.backends.open_backend``. The rows do not depend on it.
+        scheduler: ``dask``: address of the cluster's scheduler.
+        workers: ``dask`` without a scheduler: number of worker processes on this machine.
         threads: Number of threads; all processors by default. The rows do not depend on it.
         extractor: A public extractor (``privmix.features.get_extractor``), which the certificate
             then names; without one, features are taken as given.
@@ -322,18 +352,20 @@ def release(
         in_memory=layout.in_memory,
         threads=threads,
     )
-    return release_records(
-        records,
-        plan,
-        out=target,
-        sums_bytes=layout.sums_bytes,
-        resume=resume,
-        charge=ledger_charge(ledger, dataset_id, plan, note=target.name),
-        test_seed=test_seed,
-        threads=threads,
-        extractor=None if extractor is None else extractor.identity,
-        progress=progress,
-    )
+    charge = ledger_charge(ledger, dataset_id, plan, note=target.name)
+    with open_backend(backend, threads, scheduler, workers) as place:
+        return release_records(
+            records,
+            plan,
+            out=target,
+            sums_bytes=layout.sums_bytes,
+            resume=resume,
+            charge=charge,
+            test_seed=test_seed,
+            backend=place,
+            extractor=None if extractor is None else extractor.identity,
+            progress=progress,
+        )
 
 
 def plan_memory(
@@ -359,16 +391,19 @@ def release_records(
     out: Path,
     sums_bytes: int = 0,
     resume: bool = False,
-    charge: Callable[[], object] | None = None,
+    charge: Charge | None = None,
     test_seed: int | None = None,
+    backend: Backend | None = None,
     threads: int = 1,
     extractor: ExtractorIdentity | None = None,
     progress: Progress | None = None,
 ) -> Release:
     """Publish bounded records: draw and write in a private run folder, seal, and move into place.
 
-    ``charge`` is called once for a new run, before the key is drawn, and never for a resumed one.
-    ``sums_bytes`` bounds the sums of one sweep over streamed records.
+    ``charge`` is called with the run's name before the key is drawn, and never after that. A run
+    that was cut off in between calls it again, with the same name.
+    ``sums_bytes`` bounds the sums of one sweep over streamed records. Without a ``backend``, that many
+    ``threads`` of this process do the mixing.
     """
     _check_count(plan, records)
     certificate = Certificate.for_plan(plan, private=True, files={}, extractor=extractor)
@@ -376,24 +411,29 @@ def release_records(
     origin = b"" if extractor is None else extractor.model_dump_json().encode()
     context = hashlib.sha256(plan.digest() + records.digest() + origin).digest()
     with RunFolder(out) as run:
+        check_out(out)  # again: another run may just have finished
         if run.is_unfinished and not resume:
             allowed = f"resume (--resume), or a new start after removing {run.folder}"
             _validate.fail(f"out={out}", allowed, "a new run beside one that was cut off")
         if resume and not run.is_unfinished:
             _validate.fail(f"out={out}", "a run that was cut off, to resume", "none")
-        if not run.is_unfinished:
-            if charge is not None:
-                charge()
-            run.begin(_new_journal(context, test_seed))
+        new = not run.is_unfinished
+        if new:
+            run.begin(Journal(context=context.hex(), charged=charge is not None))
         if run.has_journal:
             journal = run.read(context)
+            if journal.secret is None:
+                try:
+                    journal = _draw_key(run, journal, charge, test_seed)
+                except _validate.InvalidInputError:
+                    if new:  # refused: nothing is charged, and nothing is drawn
+                        run.abandon()
+                    raise
             certificate = certificate.model_copy(update={"private": journal.private})
             mixed = _preprocess(run.release_folder, plan, records, journal.key)
-            mixers = [
-                Mixer(config, mixed, journal.key, table)
-                for table, config in enumerate(plan.mechanism.components)
-            ]
-            _write_parts(run.release_folder, plan, mixers, mixed, sums_bytes, threads, progress)
+            job = Job(plan.mechanism, mixed, journal.key, make_mixers, sums_bytes)
+            backend = LocalBackend(threads) if backend is None else backend
+            _write_parts(run.release_folder, plan, job, backend, progress)
             _seal(run.release_folder, plan, certificate)
         run.destroy_journal()
         sealed = Release(run.release_folder).certificate
@@ -414,9 +454,19 @@ def _check_count(plan: ReleasePlan, records: Records) -> None:
             _validate.fail("records", f"exactly num_records = {config.num_records}", records.count)
 
 
-def _new_journal(context: bytes, test_seed: int | None) -> Journal:
+def _draw_key(
+    run: RunFolder, journal: Journal, charge: Charge | None, test_seed: int | None
+) -> Journal:
+    """Charge a run, then draw its key and keep it in the journal."""
+    if journal.charged and charge is None:
+        _validate.fail(f"resuming {run.out}", "the ledger it was begun with", "none")
+    if charge is not None:
+        charge(journal.run_id)
     secret = fresh_secret() if test_seed is None else guessable_secret(test_seed)
-    return Journal(secret=secret.hex(), context=context.hex(), private=test_seed is None)
+    drawn = {"secret": secret.hex(), "private": test_seed is None}
+    journal = journal.model_copy(update=drawn)
+    run.write(journal)
+    return journal
 
 
 def _preprocess(folder: Path, plan: ReleasePlan, records: Records, key: MasterKey) -> Records:
@@ -439,15 +489,9 @@ def _preprocess(folder: Path, plan: ReleasePlan, records: Records, key: MasterKe
 
 
 def _write_parts(
-    folder: Path,
-    plan: ReleasePlan,
-    mixers: list[Mixer],
-    records: Records,
-    sums_bytes: int,
-    threads: int,
-    progress: Progress | None,
+    folder: Path, plan: ReleasePlan, job: Job, backend: Backend, progress: Progress | None
 ) -> None:
-    """Write the parts that are not there yet, drawing a few blocks ahead."""
+    """Write the parts that are not there yet."""
     missing = []
     done = 0
     for number, pieces in enumerate(part_layout(plan.mechanism)):
@@ -456,12 +500,7 @@ def _write_parts(
         else:
             missing.append((number, pieces))
     tasks = [piece for _, pieces in missing for piece in pieces]
-    with ThreadPoolExecutor(threads) as pool:
-        if not records.in_memory:
-            rows = _swept_rows(pool, mixers, records, tasks, sums_bytes, threads)
-        else:
-            whole = (partial(mixers[table].rows, block) for table, block in tasks)
-            rows = in_order(pool, whole, threads + 2)
+    with closing(backend.rows(job, tasks)) as rows:
 
         def pieces_done(pieces: list[Piece]) -> Iterator[tuple[int, Rows]]:
             nonlocal done
@@ -471,81 +510,8 @@ def _write_parts(
                 if progress is not None:
                     progress(done, plan.num_mixtures)
 
-        try:
-            for number, pieces in missing:
-                write_part(part_path(folder, number), plan.mechanism, pieces_done(pieces))
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _swept_rows(
-    pool: ThreadPoolExecutor,
-    mixers: list[Mixer],
-    records: Records,
-    tasks: list[Piece],
-    sums_bytes: int,
-    threads: int,
-) -> Iterator[Rows]:
-    """Yield the rows of pieces in order, sweeping over the records for as many as there is room."""
-    left = deque(tasks)
-    while left:
-        group: list[tuple[Mixer, RowBlock, BlockSums]] = []
-        room = sums_bytes
-        while left:
-            mixer, block = mixers[left[0][0]], left[0][1]
-            room -= sum_bytes(mixer.config, block, records.count)
-            if group and room < 0:
-                break
-            group.append((mixer, block, mixer.new_sums(block)))
-            left.popleft()
-        _sweep(pool, records, group)
-        group.reverse()
-
-        def publish(group: list[tuple[Mixer, RowBlock, BlockSums]] = group) -> Iterator[Any]:
-            while group:  # sums go as soon as they are published
-                mixer, block, sums = group.pop()
-                yield partial(mixer.publish, block, sums)
-
-        yield from in_order(pool, publish(), threads + 2)
-
-
-def _sweep(
-    pool: ThreadPoolExecutor,
-    records: Records,
-    group: list[tuple[Mixer, RowBlock, BlockSums]],
-) -> None:
-    """Add all records to the sums of a group of blocks, reading one shard ahead."""
-
-    def load(run: tuple[int, int]) -> tuple[NDArray[np.int16], list[Future[None]]]:
-        values, tasks = records.load(*run)
-        return values, [pool.submit(task) for task in tasks]
-
-    shards = group[0][0].shards
-    following = load(shards[0])
-    for shard in range(len(shards)):
-        values, reading = following
-        for future in reading:
-            future.result()
-        if shard + 1 < len(shards):
-            following = load(shards[shard + 1])
-        adding = [
-            pool.submit(mixer.add, block, shard, values, sums) for mixer, block, sums in group
-        ]
-        for added in adding:
-            added.result()
-
-
-def in_order(
-    pool: ThreadPoolExecutor, tasks: Iterable[Callable[[], Rows]], ahead: int
-) -> Iterator[Rows]:
-    """Yield results in the order of their tasks, with at most ``ahead`` of them in the making."""
-    pending: deque[Future[Rows]] = deque()
-    for task in tasks:
-        pending.append(pool.submit(task))
-        if len(pending) >= ahead:
-            yield pending.popleft().result()
-    while pending:
-        yield pending.popleft().result()
+        for number, pieces in missing:
+            write_part(part_path(folder, number), plan.mechanism, pieces_done(pieces))
 
 
 def _seal(folder: Path, plan: ReleasePlan, certificate: Certificate) -> None:
@@ -568,8 +534,8 @@ def _make_alike(folder: Path) -> None:
 
 def ledger_charge(
     ledger: str | Path | None, dataset_id: str | None, plan: ReleasePlan, note: str
-) -> Callable[[], object] | None:
-    """Return what charges a plan to a ledger, or None without one."""
+) -> Charge | None:
+    """Return what charges a plan to a ledger, given the run's name, or None without one."""
     if (ledger is None) != (dataset_id is None):
         given = "ledger" if dataset_id is None else "dataset_id"
         _validate.fail("ledger and dataset_id", "both, or neither", f"{given} alone")
@@ -578,7 +544,7 @@ def ledger_charge(
     if not Path(ledger).is_file():
         _validate.fail("ledger", "an existing ledger; see privmix ledger open", str(ledger))
     book, name = Ledger(ledger), dataset_id
-    return lambda: book.charge(name, plan.event, note=note)
+    return lambda run_id: book.charge(name, plan.event, note=note, run_id=run_id)
 
 
 def check_out(out: str | Path) -> Path:

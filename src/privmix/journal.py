@@ -14,9 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+from pydantic import Field
+
 from privmix import _validate
 from privmix._validate import FrozenModel
-from privmix.rng import MasterKey
+from privmix.rng import MasterKey, fresh_name
 
 FORMAT_VERSION: Literal[1] = 1
 JOURNAL_NAME = "journal.json"
@@ -27,16 +29,20 @@ class Journal(FrozenModel):
     """What a run must know to go on. Holds the key: never shown, never copied.
 
     Attributes:
-        secret: The master key's secret, hexadecimal.
+        secret: The master key's secret, hexadecimal; None before it is drawn.
         context: Hash of the plan and of the records that the key is bound to, hexadecimal.
         private: False for a run with a test seed.
+        run_id: The run's name in a ledger, which charges it once however often it is resumed.
+        charged: Whether a ledger is charged before the key is drawn.
 
     """
 
     format_version: Literal[1] = FORMAT_VERSION
-    secret: str
+    secret: str | None = None
     context: str
-    private: bool
+    private: bool = True
+    run_id: str = Field(default_factory=fresh_name)
+    charged: bool = False
 
     def __repr__(self) -> str:
         return "Journal(<secret>)"
@@ -46,6 +52,8 @@ class Journal(FrozenModel):
     @property
     def key(self) -> MasterKey:
         """The master key, bound to its context."""
+        if self.secret is None:
+            raise ValueError("the key is not drawn yet")
         return MasterKey(bytes.fromhex(self.secret), bytes.fromhex(self.context))
 
 
@@ -106,9 +114,18 @@ class RunFolder:
         return self._journal_path.exists()
 
     def begin(self, journal: Journal) -> None:
-        """Write the journal of a new run, durably, before anything is drawn."""
-        write_durably(self._journal_path, journal.model_dump_json().encode(), mode=0o600)
+        """Write the journal of a new run, durably, before anything is charged or drawn."""
+        self.write(journal)
         self.release_folder.mkdir()
+
+    def write(self, journal: Journal) -> None:
+        """Replace the journal, durably."""
+        write_durably(self._journal_path, journal.model_dump_json().encode(), mode=0o600)
+
+    def abandon(self) -> None:
+        """Forget a run that has drawn nothing yet."""
+        shutil.rmtree(self.release_folder, ignore_errors=True)
+        self._journal_path.unlink()
 
     def read(self, context: bytes) -> Journal:
         """Read the journal of an earlier run; it must belong to the same plan and records.

@@ -35,6 +35,10 @@ CREATE TABLE IF NOT EXISTS charges (
     note TEXT NOT NULL,
     event TEXT NOT NULL
 ) STRICT;
+CREATE TABLE IF NOT EXISTS runs (
+    run_id TEXT PRIMARY KEY,
+    number INTEGER NOT NULL REFERENCES charges
+) STRICT;
 """
 
 
@@ -105,7 +109,8 @@ class Ledger:
             yield connection
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:  # a full disk has ended it already
+                connection.execute("ROLLBACK")
             raise
         finally:
             connection.close()
@@ -132,8 +137,17 @@ class Ledger:
                 _validate.fail(f"data set {dataset_id!r}", allowed, (limit, delta))
         return self
 
-    def charge(self, dataset_id: str, event: Event, *, note: str = "") -> Balance:
+    def charge(
+        self, dataset_id: str, event: Event, *, note: str = "", run_id: str | None = None
+    ) -> Balance:
         """Charge an event, or refuse it if all charges together would pass the limit.
+
+        Args:
+            dataset_id: The data set.
+            event: What is charged.
+            note: The holder's own words.
+            run_id: Name of the run that is charged; a run that was charged already, and then cut
+                off, is not charged again.
 
         Raises:
             InvalidInputError: An unknown data set, a cost past the limit, or an event under another
@@ -142,6 +156,9 @@ class Ledger:
         """
         with self._transaction() as connection:
             before = self._balance(connection, dataset_id)
+            query = "SELECT number FROM runs WHERE run_id = ?"
+            if run_id is not None and connection.execute(query, (run_id,)).fetchone():
+                return before
             events = tuple(charge.event for charge in before.charges)
             cost = account(ComposedEvent(events=(*events, event)), before.delta).epsilon
             if cost > before.epsilon_limit:
@@ -152,10 +169,12 @@ class Ledger:
                     f"one that makes it {cost:.6g}",
                 )
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            connection.execute(
+            entered = connection.execute(
                 "INSERT INTO charges (dataset_id, charged_at, note, event) VALUES (?, ?, ?, ?)",
                 (dataset_id, now, note, event.model_dump_json()),
             )
+            if run_id is not None:
+                connection.execute("INSERT INTO runs VALUES (?, ?)", (run_id, entered.lastrowid))
             return self._balance(connection, dataset_id)
 
     def balance(self, dataset_id: str) -> Balance:

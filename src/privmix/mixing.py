@@ -149,13 +149,19 @@ class BlockSums:
         """Add records to rows: features, and labels if there is room for them."""
         starts, records, weights = inclusions
         self._make_room(rows, np.diff(starts))
+        self._add_features(values, rows, inclusions)
+        if self.labels.shape[1]:
+            some = np.empty(0, dtype=np.int32) if weights is None else weights
+            add_labels(labels, label_one, rows, starts, records, some, self.labels)
+
+    def _add_features(
+        self, values: NDArray[np.int16], rows: NDArray[np.int64], inclusions: Inclusions
+    ) -> None:
+        starts, records, weights = inclusions
         if weights is None:
             add_features(values, rows, starts, records, self.features)
         else:
             add_weighted_features(values, rows, starts, records, weights, self.features)
-        if self.labels.shape[1]:
-            some = np.empty(0, dtype=np.int32) if weights is None else weights
-            add_labels(labels, label_one, rows, starts, records, some, self.labels)
 
     def add_all(
         self,
@@ -175,5 +181,8 @@ class BlockSums:
 
     def _make_room(self, rows: NDArray[np.int64], more: NDArray[np.int64]) -> None:
         self._counts[rows] += more
-        if self.features.dtype == np.int32 and self._counts.max(initial=0) > _RECORDS_PER_INT32:
-            self.features = self.features.astype(np.int64)
+        if self._counts.max(initial=0) > _RECORDS_PER_INT32:
+            self._widen()
+
+    def _widen(self) -> None:
+        self.features = self.features.astype(np.int64, copy=False)

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import uuid
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -27,6 +30,11 @@ _ZEROS = memoryview(bytes(1 << 20))
 def fresh_secret() -> bytes:
     """Draw a master key's secret from the operating system's entropy source."""
     return secrets.token_bytes(KEY_BYTES)
+
+
+def fresh_name() -> str:
+    """Draw a name that no other run has; it is no secret."""
+    return uuid.uuid4().hex
 
 
 def guessable_secret(seed: int) -> bytes:
@@ -83,6 +91,16 @@ class MasterKey:
     def __reduce__(self) -> str:
         raise TypeError("a master key is never serialised")
 
+    def sealed(self, mailbox: bytes) -> bytes:
+        """Return the key so that only the :class:`Mailbox` of this address can open it."""
+        return seal(self._secret + self._context, mailbox)
+
+    @classmethod
+    def opened(cls, sealed: bytes, mailbox: Mailbox) -> MasterKey:
+        """Open what :meth:`sealed` made."""
+        content = mailbox.open(sealed)
+        return cls(content[:KEY_BYTES], content[KEY_BYTES:])
+
     @classmethod
     def for_test(cls, seed: int, context: bytes) -> MasterKey:
         """Make a key from a seed that anybody can guess: what it makes is not private."""
@@ -93,3 +111,43 @@ class MasterKey:
         info = f"privmix/1/{purpose}/shard={shard}/block={block}".encode()
         kdf = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=self._context, info=info)
         return KeyStream(kdf.derive(self._secret))
+
+
+class Mailbox:
+    """Receives what nobody on the way may read: X25519, HKDF-SHA256, ChaCha20-Poly1305.
+
+    It keeps sealed content out of whatever relays or logs messages. It does not say who sent it,
+    nor whose mailbox it is: that is for the transport (TLS).
+    """
+
+    __slots__ = ("_private",)
+
+    def __init__(self) -> None:
+        self._private = X25519PrivateKey.generate()
+
+    def __reduce__(self) -> str:
+        raise TypeError("a mailbox is never serialised")
+
+    @property
+    def address(self) -> bytes:
+        """The public key to seal content with."""
+        return self._private.public_key().public_bytes_raw()
+
+    def open(self, sealed: bytes) -> bytes:
+        """Return the content; ``cryptography.exceptions.InvalidTag`` if it is not for this mailbox."""
+        sender = sealed[:KEY_BYTES]
+        shared = self._private.exchange(X25519PublicKey.from_public_bytes(sender))
+        return _cipher(shared, sender + self.address).decrypt(bytes(12), sealed[KEY_BYTES:], None)
+
+
+def seal(content: bytes, mailbox: bytes) -> bytes:
+    """Encrypt content, less than 2 GiB, for the mailbox of an address, under a key of its own."""
+    private = X25519PrivateKey.generate()
+    sender = private.public_key().public_bytes_raw()
+    shared = private.exchange(X25519PublicKey.from_public_bytes(mailbox))
+    return sender + _cipher(shared, sender + mailbox).encrypt(bytes(12), content, None)
+
+
+def _cipher(shared: bytes, parties: bytes) -> ChaCha20Poly1305:
+    kdf = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=parties, info=b"privmix/1/mailbox")
+    return ChaCha20Poly1305(kdf.derive(shared))

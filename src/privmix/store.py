@@ -310,8 +310,9 @@ class Table:
     def _all_rows(self) -> Rows:
         parts = list(self.iter_rows())
         found = sum(len(part.features) for part in parts)
-        if found != self.num_mixtures:
-            _validate.fail(str(self.folder), f"{self.num_mixtures} rows, as certified", found)
+        if found != self.config.num_mixtures:
+            due = self.config.num_mixtures
+            _validate.fail(str(self.folder), f"{due} rows, as certified", found)
         first = parts[0]
         return Rows(
             np.concatenate([part.features for part in parts]),
@@ -373,6 +374,11 @@ class Release(Table):
     def design(self) -> str:
         """How records entered rows."""
         return self.certificate.mechanism.design
+
+    @property
+    def num_mixtures(self) -> int:
+        """Number of rows of all tables together."""
+        return self.certificate.mechanism.num_mixtures
 
 
 def empty_preprocessor(plan: ReleasePlan) -> Preprocessor | None:

@@ -561,10 +561,10 @@ def _direction_epsilon(composition: _Composition, delta: float, upper: bool) -> 
     if composition.is_empty:
         return 0.0
     order, start = composition.chernoff(delta)
-    tilted = composition.tilted(order)
+    curve = [(composition, composition.tilted(order))]
 
     def excess(epsilon: float) -> float:
-        return math.log(max(_delta(composition, tilted, epsilon, upper), 1e-320) / delta)
+        return math.log(max(_delta(*curve[0], epsilon, upper), 1e-320) / delta)
 
     # The bounds are tight near the Chernoff bound and loose far below it, where the tilt is wrong.
     # There, log delta falls with slope ``order``, nearly.
@@ -579,6 +579,7 @@ def _direction_epsilon(composition: _Composition, delta: float, upper: bool) -> 
     root = float(brentq(excess, low, high, xtol=1e-14, rtol=1e-7))
     while excess(root) > 0.0 if upper else excess(root) < 0.0:
         root *= 1.0 + (1e-7 if upper else -1e-7)
+    curve.clear()  # the root finder keeps ``excess`` in a cycle, and hundreds of megabytes with it
     return root
 
 

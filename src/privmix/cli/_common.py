@@ -128,20 +128,20 @@ class Pace:
         self._unit = unit
         self._first: tuple[float, int] | None = None
 
-    def tell(self, done: int, total: int | None) -> str:
+    def tell(self, done: int, total: int | None, now: float) -> str:
         """Return rate and time left, or nothing before there is anything to judge by."""
-        now = monotonic()
         if self._first is None:
             self._first = (now, done)
         start, before = self._first
         if done <= before or now <= start:
             return ""
         rate = (done - before) / (now - start)
+        shown_rate = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
         if total is None:
-            return f"{rate:,.0f} {self._unit}/s"
+            return f"{shown_rate} {self._unit}/s"
         left = round((total - done) / rate)
         shown = f"{left} s" if left < 120 else f"{left // 60} min"
-        return f"{rate:,.0f} {self._unit}/s, about {shown} left"
+        return f"{shown_rate} {self._unit}/s, about {shown} left"
 
 
 @contextmanager
@@ -160,7 +160,7 @@ def progress_bar(unit: str) -> Iterator[Any]:
     with Progress(*columns, console=ERR, transient=True) as bar:
         task = bar.add_task(unit, total=None, pace="")
         yield lambda done, total: bar.update(
-            task, completed=done, total=total, pace=pace.tell(done, total)
+            task, completed=done, total=total, pace=pace.tell(done, total, monotonic())
         )
 
 
@@ -172,7 +172,8 @@ class _LinePrinter:
         self._due: float | None = None
 
     def __call__(self, done: int, total: int | None) -> None:
-        now, pace = monotonic(), self._pace.tell(done, total)
+        now = monotonic()
+        pace = self._pace.tell(done, total, now)
         if self._due is None:
             self._due = now + 2
         if now >= self._due:

@@ -115,6 +115,15 @@ def release_command(
         Path | None, typer.Option(help="Ledger to charge before anything is drawn.")
     ] = None,
     dataset_id: Annotated[str | None, typer.Option(help="The data set's name there.")] = None,
+    backend: Annotated[
+        str, typer.Option(help="Where the mixing runs: local, dask or cuda; the rows are the same.")
+    ] = "local",
+    scheduler: Annotated[
+        str | None, typer.Option(help="dask: a running scheduler, tls://HOST:PORT.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="dask: instead, worker processes on this machine.")
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads [all processors].")] = None,
     max_memory: MaxMemory = None,
     test_seed: Annotated[
@@ -136,7 +145,11 @@ def release_command(
         privmix release train.csv --label intent --text-column text --extractor sentence
         --plan plan.json --out release/
 
+        privmix release train.npz --features-key x --label-key y --plan plan.json --out release/
+        --backend dask --scheduler tls://10.0.0.5:8786
+
     """
+    from privmix.backends import open_backend
     from privmix.engine import (
         check_out,
         ledger_charge,
@@ -249,17 +262,19 @@ def release_command(
         return
     if test_seed is not None:
         ERR.print("warning: --test-seed makes a release that protects nobody")
+    charge = ledger_charge(ledger, dataset_id, made, note=str(out))
+    place = open_backend(backend, threads, scheduler, workers)
     started = monotonic()
-    with progress_bar("rows") as progress:
+    with place, progress_bar("rows") as progress:
         published = release_records(
             records,
             made,
             out=target,
             sums_bytes=layout.sums_bytes,
             resume=resume,
-            charge=ledger_charge(ledger, dataset_id, made, note=str(out)),
+            charge=charge,
             test_seed=test_seed,
-            threads=threads,
+            backend=place,
             extractor=None if header is None else header.extractor,
             progress=progress,
         )

@@ -12,21 +12,23 @@ from privmix.cli._common import OUT, Json, app, print_json
 
 @app.command("verify", no_args_is_help=True)
 def verify_command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Release or model folder.")],
     expect_digest: Annotated[
         str | None, typer.Option(help="Certificate digest as told by the data holder.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check a release: its files, its certificate, its rows. Exit status 1 if anything is wrong.
+    """Check a release, or a model: its files, its certificate, its rows. Exit status 1 if anything is wrong.
 
     Example:
         privmix verify release/ --expect-digest 3f2a...
 
     """
+    from privmix.dpsgd.certificate import is_model_folder, verify_model
     from privmix.verification import verify
 
-    outcome = verify(folder, expect_digest=expect_digest)
+    check = verify_model if is_model_folder(folder) else verify
+    outcome = check(folder, expect_digest=expect_digest)
     if as_json:
         print_json(outcome.model_dump(mode="json"))
     elif outcome.valid:

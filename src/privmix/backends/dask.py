@@ -1,0 +1,521 @@
+"""Mixing on a Dask cluster: records stay with workers, integers are added up on the way.
+
+The records are divided into parts, runs of the plan's shards, and each worker holds a part in its own
+memory. There are as few parts as let a worker hold one, so that little travels: several workers may
+hold the same part, and small data lies with every worker as a whole. For a block of rows each part is
+sampled and summed where it lies, a tree of additions joins the sums, and the block's noise is added
+once, under the block's key. Published rows come back to the data holder's process, which writes them.
+
+**What a task graph holds** is public: a run's random name, and numbers of tables, blocks, rows and
+parts. The key and the records never enter it. They are handed to workers beside it, sealed for one
+worker at a time (``rng.Mailbox``), since messages pass through the scheduler and may be logged.
+Noiseless sums are results of tasks: they stay in workers' memory and pass between workers, so that
+these must not spill to disk (refused) and must speak TLS (plain TCP is refused but for this machine),
+and they show as ``<private>`` wherever a log prints a task's arguments.
+
+**What can go wrong changes nothing.** Every task is a function of the run's key and of public
+numbers, so that one that is run twice, or elsewhere, gives the same integers. A worker that
+was lost, or that came back empty, is noticed: another gets its part, and the blocks in flight start
+again. Workers drop the key and the records when the run ends, or ten minutes after their last task
+if the holder's process is gone.
+
+Whoever can reach the scheduler can run code on the workers and read everything there. See
+``docs/how-to/clusters.md``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import pickle
+import threading
+from collections import deque
+from collections.abc import Generator, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privmix import _validate
+from privmix.backends import Job, Mixing
+from privmix.designs import RowBlock
+from privmix.records import BoundedRecords
+from privmix.rng import Mailbox, MasterKey, fresh_name, seal
+from privmix.store import Piece, Rows
+
+if TYPE_CHECKING:
+    from distributed import Client, Future, LocalCluster, Worker
+
+_CONNECT_SECONDS = 20.0
+_PATIENCE_SECONDS = 1.0  # between looks at who is still there
+_LEASE_SECONDS = 600.0
+_MOST_LOSSES = 20  # restarts without a finished block before giving up
+_PART_BYTES = 1 << 30  # features of a part, about; most of what a worker needs
+
+
+class NotEquipped(Exception):
+    """A worker lacks what a task needs: it joined late, or it was started again."""
+
+
+@dataclass(frozen=True, repr=False)
+class PartialSums:
+    """Noiseless sums of a block on their way between workers; never shown."""
+
+    sums: tuple[NDArray[Any], NDArray[Any]]
+
+    def __repr__(self) -> str:
+        return "PartialSums(<private>)"
+
+    def __sizeof__(self) -> int:
+        return sum(array.nbytes for array in self.sums)
+
+
+@dataclass(frozen=True, repr=False)
+class HeldRecords(BoundedRecords):
+    """The features of a run of records, and the labels of all.
+
+    Attributes:
+        first: The first record whose features are here.
+
+    """
+
+    first: int
+
+    def part(self, start: int, stop: int) -> NDArray[np.int16]:
+        """Return the features of a run of records that are here."""
+        if not self.first <= start <= stop <= self.first + len(self.features):
+            raise ValueError(f"records {start} to {stop} are not here")
+        return self.features[start - self.first : stop - self.first]
+
+
+class _Tenant:
+    """What a worker holds for one part of one run; forgotten when it was not used for a while."""
+
+    def __init__(self, name: tuple[str, str, int]) -> None:
+        self.mailbox = Mailbox()
+        self._name = name
+        self._lock = threading.Lock()
+        self._mixers: Sequence[Mixing] | None = None
+        self._records: HeldRecords
+        self._left = -1  # feature vectors that are still to come
+        self._lease: threading.Timer | None = None
+        self.renew()
+
+    def renew(self) -> None:
+        """Start the lease anew."""
+        with self._lock:
+            if self._lease is not None:
+                self._lease.cancel()
+            self._lease = threading.Timer(_LEASE_SECONDS, self._expire)
+            self._lease.daemon = True
+            self._lease.start()
+
+    def _expire(self) -> None:
+        if _tenants.get(self._name) is self:
+            _tenants.pop(self._name, None)
+
+    def leave(self) -> None:
+        """End the lease."""
+        with self._lock:
+            if self._lease is not None:
+                self._lease.cancel()
+
+    def settle(self, sealed: bytes, key: bytes) -> None:
+        """Take everything but the features."""
+        self._make, self._mechanism, self._records, count = pickle.loads(self.mailbox.open(sealed))
+        self._key = MasterKey.opened(key, self.mailbox)
+        features = np.empty((count, self._records.num_features), dtype=np.int16)
+        self._records = replace(self._records, features=features)
+        self._left = count
+
+    def take(self, sealed: bytes) -> None:
+        """Take the next feature vectors."""
+        vectors = np.frombuffer(self.mailbox.open(sealed), dtype=np.int16)
+        features = self._records.features
+        vectors = vectors.reshape(-1, features.shape[1])
+        first = len(features) - self._left
+        features[first : first + len(vectors)] = vectors
+        self._left -= len(vectors)
+
+    def mixers(self) -> Sequence[Mixing] | None:
+        """Return the mixers of this part, or None before everything is there."""
+        self.renew()
+        with self._lock:
+            if self._left == 0 and self._mixers is None:
+                self._mixers = self._make(self._mechanism, self._records, self._key)
+            return self._mixers
+
+
+# By (worker's address, run, part): workers may share a process.
+_tenants: dict[tuple[str, str, int], _Tenant] = {}
+
+
+# What the holder calls on workers, outside task graphs.
+
+
+def _greet(run: str, part: int, dask_worker: Worker) -> dict[str, Any]:
+    """Open a mailbox for a part and say what kind of worker this is."""
+    name = (dask_worker.address, run, part)
+    tenant = _tenants[name] = _Tenant(name)
+    return {
+        "mailbox": tenant.mailbox.address,
+        "spills": type(dask_worker.data) is not dict,
+        "version": version("privmix"),
+    }
+
+
+def _settle(run: str, part: int, sealed: bytes, key: bytes, dask_worker: Worker) -> None:
+    _tenants[dask_worker.address, run, part].settle(sealed, key)
+
+
+def _take(run: str, part: int, sealed: bytes, dask_worker: Worker) -> None:
+    _tenants[dask_worker.address, run, part].take(sealed)
+
+
+def _forget(run: str, dask_worker: Worker) -> None:
+    for name in [name for name in _tenants if name[:2] == (dask_worker.address, run)]:
+        _tenants.pop(name).leave()
+
+
+# Tasks: functions of public numbers, and of what the worker holds.
+
+
+def _mixer(run: str, table: int, part: int | None) -> Mixing:
+    from distributed import get_worker
+
+    address = get_worker().address
+    for name, tenant in list(_tenants.items()):
+        if name[:2] == (address, run) and part in (None, name[2]):
+            mixers = tenant.mixers()
+            if mixers is not None:
+                return mixers[table]
+    raise NotEquipped(address)
+
+
+def _rows(run: str, table: int, block: RowBlock) -> Rows:
+    return _mixer(run, table, 0).rows(block)
+
+
+def _sums(run: str, table: int, block: RowBlock, part: int, parts: int) -> PartialSums:
+    mixer = _mixer(run, table, part)
+    sums = mixer.sums(block, shards_of(part, parts, len(mixer.shards)))
+    return PartialSums((_narrow(sums.features), _narrow(sums.labels)))
+
+
+def shards_of(part: int, parts: int, num_shards: int) -> range:
+    """Return the shards of a part: all of them are in one, and some parts may have none."""
+    return range(part * num_shards // parts, (part + 1) * num_shards // parts)
+
+
+def _narrow(sums: NDArray[Any]) -> NDArray[Any]:
+    """Halve what travels, where all numbers allow it: fewer than 65536 records in a row."""
+    fits = sums.min(initial=0) >= -(1 << 31) and sums.max(initial=0) < 1 << 31
+    return sums.astype(np.int32, copy=False) if fits else sums
+
+
+def _total(one: PartialSums, other: PartialSums) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    features, labels = (
+        np.add(a, b, dtype=np.int64) for a, b in zip(one.sums, other.sums, strict=True)
+    )
+    return features, labels
+
+
+def _add(one: PartialSums, other: PartialSums) -> PartialSums:
+    features, labels = _total(one, other)
+    return PartialSums((_narrow(features), _narrow(labels)))
+
+
+def _publish(run: str, table: int, block: RowBlock, one: PartialSums, other: PartialSums) -> Rows:
+    mixer = _mixer(run, table, None)
+    sums = mixer.new_sums(block)
+    sums.features, sums.labels = _total(one, other)
+    return mixer.publish(block, sums)
+
+
+class DaskBackend:
+    """A Dask cluster: a running one, or worker processes on this machine.
+
+    Worker processes import the program's main module: a script that uses them keeps its code under
+    ``if __name__ == "__main__":``.
+
+    Args:
+        scheduler: Address of a running scheduler, ``tls://HOST:PORT``. Certificates are those of
+            Dask's configuration (``distributed.comm.tls``).
+        workers: Without a scheduler: number of worker processes to start here; one for each thread
+            by default.
+        threads: Without a scheduler: threads of all of them together.
+
+    Raises:
+        InvalidInputError: No Dask; a scheduler that cannot be reached, or not under TLS; workers
+            that would spill to disk, or that have another version of privmix.
+
+    """
+
+    def __init__(
+        self, scheduler: str | None = None, workers: int | None = None, threads: int = 1
+    ) -> None:
+        if scheduler is not None and workers is not None:
+            _validate.fail("workers", "nothing beside a scheduler, which has its own", workers)
+        if scheduler is not None:
+            _check_transport("scheduler", scheduler)
+        self._scheduler = scheduler
+        self._workers = threads if workers is None else _validate.integer("workers", workers)
+        self._threads = max(1, threads // self._workers)
+        self._cluster: LocalCluster | None = None
+        self._client: Client | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            from distributed import Client
+        except ImportError:
+            _validate.fail("backend", "dask with Dask: pip install 'privmix[dask]'", "no Dask")
+        address = self._scheduler
+        try:
+            if address is None:
+                self._cluster = _local_cluster(self._workers, self._threads)
+                address = self._cluster.scheduler_address
+            try:
+                self._client = Client(
+                    address,
+                    timeout=_CONNECT_SECONDS,
+                    set_as_default=False,
+                    # Rows then do not pass through the scheduler; elsewhere it may be the only way.
+                    direct_to_workers=self._cluster is not None,
+                )
+                self._client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+            except (OSError, ValueError, RuntimeError) as error:
+                allowed = "one that can be reached and has workers"
+                _validate.fail(f"scheduler {address}", allowed, f"{type(error).__name__}: {error}")
+            _check_workers(self._client)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for held in (self._client, self._cluster):
+            if held is not None:
+                held.close()
+        self._client = self._cluster = None
+
+    def rows(self, job: Job, pieces: Sequence[Piece]) -> Generator[Rows]:
+        """Yield the published rows of pieces in order, whoever is lost on the way."""
+        from distributed import KilledWorker
+
+        if self._client is None:
+            raise RuntimeError("a back end is entered before it is used")
+        run = _Run(self._client, job)
+        waiting, flying = deque(pieces), deque[tuple[Piece, "Future"]]()
+        losses = 0
+        try:
+            while waiting or flying:
+                while waiting and len(flying) < run.ahead:
+                    flying.append((waiting[0], run.submit(waiting.popleft())))
+                try:
+                    rows = flying[0][1].result(timeout=_PATIENCE_SECONDS)
+                except TimeoutError:
+                    lost = run.look_around()
+                except (NotEquipped, KilledWorker, CancelledError) as error:
+                    run.look_around(empty=error.args if isinstance(error, NotEquipped) else ())
+                    lost = True
+                else:
+                    flying.popleft()
+                    losses = 0
+                    yield rows
+                    continue
+                if lost:
+                    losses += 1
+                    if losses > _MOST_LOSSES:
+                        raise RuntimeError("workers are lost faster than blocks are finished")
+                    waiting.extendleft(piece for piece, _ in reversed(flying))
+                    flying.clear()
+        finally:
+            flying.clear()
+            run.end()
+
+
+def _local_cluster(workers: int, threads: int) -> LocalCluster:
+    from distributed import LocalCluster
+
+    # Without a memory limit a worker neither spills nor is stopped.
+    return LocalCluster(
+        n_workers=workers,
+        threads_per_worker=threads,
+        processes=True,
+        memory_limit=0,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        silence_logs="ERROR",
+    )
+
+
+def _check_transport(place: str, address: str) -> None:
+    """Refuse addresses that records and noiseless sums would travel to in the clear."""
+    scheme, _, rest = address.rpartition("://")
+    if scheme in ("tls", "inproc"):
+        return
+    host = rest.rpartition(":")[0].strip("[]")
+    try:
+        near = scheme in ("", "tcp") and ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        near = scheme in ("", "tcp") and host == "localhost"
+    if not near:
+        _validate.fail(place, "a tls:// address; plain TCP on this machine only", address)
+
+
+def _check_workers(client: Client) -> None:
+    """Refuse, before anything is charged, workers that would spill or are of another version."""
+    for address in client.nthreads():
+        _check_transport(f"worker {address}", address)
+        try:
+            facts = client.run(_greet, "", 0, workers=[address])[address]
+            client.run(_forget, "", workers=[address])
+        except ImportError as error:
+            _validate.fail(f"worker {address}", "privmix on every worker", error)
+        _check_facts(address, facts)
+
+
+def _check_facts(address: str, facts: dict[str, Any]) -> None:
+    if facts["spills"]:
+        allowed = (
+            "spilling to disk switched off: distributed.worker.memory.target and "
+            "distributed.worker.memory.spill are False, or no memory limit"
+        )
+        _validate.fail(f"worker {address}", allowed, "a worker that spills")
+    if facts["version"] != version("privmix"):
+        _validate.fail(f"worker {address}", f"privmix {version('privmix')}", facts["version"])
+
+
+class _Run:
+    """One job on a cluster, as the holder sees it: who holds which part, and what is asked of whom.
+
+    Args:
+        client: Connection to the cluster.
+        job: What to mix.
+
+    """
+
+    def __init__(self, client: Client, job: Job) -> None:
+        self._client, self._job = client, job
+        self._name = fresh_name()
+        self._sent = 0
+        self._holders: dict[str, set[int]] = {}
+        live = self._live()
+        # The number of parts shows in task graphs: it follows from public sizes. The tables of a
+        # release have the same shards.
+        config = job.mechanism.components[0]
+        size = 2 * config.num_records * config.num_features
+        planned = -(-config.num_records // config.shard_records)
+        self._parts = min(-(-size // _PART_BYTES), len(live), planned)
+        self._shard_records = config.shard_records
+        self.ahead = 2 * sum(live.values()) + 2
+        self._next_look = 0.0
+        self.look_around()
+
+    def _live(self) -> dict[str, int]:
+        """Return the workers that are there, with their threads; wait for one if there is none."""
+        live: dict[str, int] = self._client.nthreads()
+        if not live:
+            self._client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+            live = self._client.nthreads()
+        return live
+
+    def look_around(self, empty: Sequence[str] = ()) -> bool:
+        """Give parts to workers that came and parts of workers that left to others.
+
+        Args:
+            empty: Workers that were found to hold nothing.
+
+        Returns:
+            Whether anybody was lost.
+
+        """
+        live = self._live()
+        lost = {a for a in self._holders if a not in live or a in empty}
+        for address in lost:
+            del self._holders[address]
+        for address in live:
+            if address not in self._holders:
+                self._equip(address, min(range(self._parts), key=self._times_held))
+        for part in range(self._parts):
+            if not self._times_held(part) and self._holders:
+                least = min(self._holders, key=lambda address: len(self._holders[address]))
+                self._equip(least, part)
+        self._next_look = monotonic() + _PATIENCE_SECONDS
+        return bool(lost)
+
+    def _times_held(self, part: int) -> int:
+        return sum(part in parts for parts in self._holders.values())
+
+    def _equip(self, address: str, part: int) -> None:
+        """Hand a part of the records and the key to a worker, sealed; nothing if it is gone."""
+        _check_transport(f"worker {address}", address)
+        records = self._job.records
+        shards = -(-records.count // self._shard_records)
+        runs = [
+            (shard * self._shard_records, min((shard + 1) * self._shard_records, records.count))
+            for shard in shards_of(part, self._parts, shards)
+        ]
+        first, stop = (runs[0][0], runs[-1][1]) if runs else (0, 0)
+
+        def call(function: Any, *arguments: Any) -> Any:
+            outcome = self._client.run(function, self._name, part, *arguments, workers=[address])
+            return outcome[address]
+
+        try:
+            facts = call(_greet)
+            _check_facts(address, facts)
+            box = facts["mailbox"]
+            rest = HeldRecords(
+                labels=records.labels,
+                feature_grid=records.feature_grid,
+                label_grid=records.label_grid,
+                num_clipped=0,
+                num_replaced=0,
+                features=np.empty((0, records.num_features), dtype=np.int16),
+                first=first,
+            )
+            content = pickle.dumps((self._job.make, self._job.mechanism, rest, stop - first))
+            call(_settle, seal(content, box), self._job.key.sealed(box))
+            for run in runs:
+                vectors = np.ascontiguousarray(records.part(*run))
+                call(_take, seal(vectors.tobytes(), box))
+        except (OSError, KeyError):  # lost meanwhile: the next look will tell
+            return
+        self._holders.setdefault(address, set()).add(part)
+
+    def submit(self, piece: Piece) -> Future:
+        """Ask for the published rows of a piece."""
+        table, block = piece
+        if monotonic() > self._next_look:
+            self.look_around()
+        self._sent += 1
+
+        def task(function: Any, *arguments: Any, part: int | None, label: str) -> Future:
+            able = [a for a, parts in self._holders.items() if part is None or part in parts]
+            key = f"privmix{function.__name__}-{self._name}-{self._sent}-{label}"
+            return self._client.submit(function, *arguments, key=key, workers=able, pure=False)
+
+        public = (self._name, table, block)
+        if self._parts == 1:
+            return task(_rows, *public, part=0, label="all")
+        sums = [
+            task(_sums, *public, part, self._parts, part=part, label=str(part))
+            for part in range(self._parts)
+        ]
+        level = 0
+        while len(sums) > 2:
+            level += 1
+            pairs = range(0, len(sums) - 1, 2)
+            added = [
+                task(_add, sums[i], sums[i + 1], part=None, label=f"{level}-{i}") for i in pairs
+            ]
+            sums = added + sums[2 * len(added) :]
+        return task(_publish, *public, *sums, part=None, label="all")
+
+    def end(self) -> None:
+        """Let the workers forget the key and the records; those that cannot be reached do so later."""
+        self._client.run(_forget, self._name, on_error="ignore")

@@ -1,0 +1,122 @@
+"""Mixing by threads of this process."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privmix.backends import Job, Mixing
+from privmix.designs import RowBlock
+from privmix.memory import sum_bytes
+from privmix.mixing import BlockSums
+from privmix.records import Records
+from privmix.store import Piece, Rows
+
+
+class LocalBackend:
+    """Threads of this process; compiled kernels let them run side by side.
+
+    Args:
+        threads: Number of threads.
+
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        pass
+
+    def rows(self, job: Job, pieces: Sequence[Piece]) -> Generator[Rows]:
+        """Yield the published rows of pieces in order, drawing a few blocks ahead."""
+        mixers = job.make(job.mechanism, job.records, job.key)
+        with ThreadPoolExecutor(self.threads) as pool:
+            try:
+                if job.records.in_memory:
+                    whole = (partial(mixers[table].rows, block) for table, block in pieces)
+                    yield from in_order(pool, whole, self.threads + 2)
+                else:
+                    yield from _swept_rows(
+                        pool, mixers, job.records, pieces, job.sums_bytes, self.threads
+                    )
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+
+def _swept_rows(
+    pool: ThreadPoolExecutor,
+    mixers: Sequence[Mixing],
+    records: Records,
+    tasks: Sequence[Piece],
+    sums_bytes: int,
+    threads: int,
+) -> Iterator[Rows]:
+    """Yield the rows of pieces in order, sweeping over the records for as many as there is room."""
+    left = deque(tasks)
+    while left:
+        group: list[tuple[Mixing, RowBlock, BlockSums]] = []
+        room = sums_bytes
+        while left:
+            mixer, block = mixers[left[0][0]], left[0][1]
+            room -= sum_bytes(mixer.config, block, records.count)
+            if group and room < 0:
+                break
+            group.append((mixer, block, mixer.new_sums(block)))
+            left.popleft()
+        _sweep(pool, records, group)
+        group.reverse()
+
+        def publish(group: list[tuple[Mixing, RowBlock, BlockSums]] = group) -> Iterator[Any]:
+            while group:  # sums go as soon as they are published
+                mixer, block, sums = group.pop()
+                yield partial(mixer.publish, block, sums)
+
+        yield from in_order(pool, publish(), threads + 2)
+
+
+def _sweep(
+    pool: ThreadPoolExecutor,
+    records: Records,
+    group: list[tuple[Mixing, RowBlock, BlockSums]],
+) -> None:
+    """Add all records to the sums of a group of blocks, reading one shard ahead."""
+
+    def load(run: tuple[int, int]) -> tuple[NDArray[np.int16], list[Future[None]]]:
+        values, tasks = records.load(*run)
+        return values, [pool.submit(task) for task in tasks]
+
+    shards = group[0][0].shards
+    following = load(shards[0])
+    for shard in range(len(shards)):
+        values, reading = following
+        for future in reading:
+            future.result()
+        if shard + 1 < len(shards):
+            following = load(shards[shard + 1])
+        adding = [
+            pool.submit(mixer.add, block, shard, values, sums) for mixer, block, sums in group
+        ]
+        for added in adding:
+            added.result()
+
+
+def in_order(
+    pool: ThreadPoolExecutor, tasks: Iterable[Callable[[], Rows]], ahead: int
+) -> Iterator[Rows]:
+    """Yield results in the order of their tasks, with at most ``ahead`` of them in the making."""
+    pending: deque[Future[Rows]] = deque()
+    for task in tasks:
+        pending.append(pool.submit(task))
+        if len(pending) >= ahead:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()

@@ -1,0 +1,237 @@
+"""``privmix fit``."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any
+
+import typer
+
+from privmix import _validate
+from privmix.cli._common import (
+    ERR,
+    OUT,
+    FeaturesKey,
+    Json,
+    Label,
+    LabelKey,
+    app,
+    print_facts,
+    print_json,
+    progress_bar,
+)
+
+_METHODS = ("plain", "self-aug", "dp-mix-self", "dp-mix-diff", "pure-diff")
+
+
+@app.command("fit", no_args_is_help=True)
+def fit_command(
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help=".npz, .parquet or .csv")],
+    out: Annotated[Path, typer.Option(help="Model folder; must not exist, or be empty.")],
+    epsilon: Annotated[float, typer.Option(help="Largest epsilon allowed.")],
+    delta: Annotated[float, typer.Option(help="Its delta, for example 1e-5.")],
+    classes: Annotated[str, typer.Option(help="All classes, public, separated by commas.")],
+    num_records: Annotated[int, typer.Option(help="Public number of records to plan for.")],
+    batch_size: Annotated[int, typer.Option(help="Expected records in a step.")] = 1000,
+    epochs: Annotated[float, typer.Option(help="Expected times a record takes part.")] = 10.0,
+    learning_rate: Annotated[float, typer.Option(help="Step width.")] = 1.0,
+    momentum: Annotated[float, typer.Option(help="Share of the last update kept.")] = 0.0,
+    clip_norm: Annotated[float, typer.Option(help="Bound on a record's gradient.")] = 1.0,
+    method: Annotated[
+        str | None,
+        typer.Option(help=f"{', '.join(_METHODS)} [dp-mix-self for images, else plain]."),
+    ] = None,
+    num_base: Annotated[int | None, typer.Option(help="Self-augmentations [16].")] = None,
+    num_mixed: Annotated[int | None, typer.Option(help="Mixtures [18].")] = None,
+    num_synthetic: Annotated[int | None, typer.Option(help="Synthetic images [2].")] = None,
+    mix: Annotated[str, typer.Option(help="mixup or cutmix.")] = "mixup",
+    transforms: Annotated[
+        str, typer.Option(help="Parts of a self-augmentation, separated by commas.")
+    ] = "crop,flip",
+    synthetic: Annotated[
+        Path | None, typer.Option(help="Folder (one per class) or Parquet of public images.")
+    ] = None,
+    model: Annotated[
+        str, typer.Option(help="linear, or from scratch: wrn-16-4, dpmix-cnn, cnn-26k, cnn-52k.")
+    ] = "linear",
+    backbone: Annotated[
+        str | None,
+        typer.Option(help="module:function that returns a public torch module, for linear."),
+    ] = None,
+    feature_cache: Annotated[
+        str, typer.Option(help="none; approximations: views, base (mixes features).")
+    ] = "none",
+    device: Annotated[str, typer.Option(help="Torch device.")] = "cpu",
+    label: Label = None,
+    features_key: FeaturesKey = None,
+    label_key: LabelKey = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a training that was cut off.")
+    ] = False,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Ledger to charge before anything is drawn.")
+    ] = None,
+    dataset_id: Annotated[str | None, typer.Option(help="The data set's name there.")] = None,
+    research: Annotated[
+        bool, typer.Option("--research", help="Keep gradient histograms: NOT PRIVATE.")
+    ] = False,
+    test_seed: Annotated[
+        int | None, typer.Option(help="Tests only: repeatable, NOT PRIVATE.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Train a model on private records by DP-SGD with mixup. Spends the budget.
+
+    Images are an array (records, channels, height, width) in an .npz file.
+
+    Examples:
+        privmix fit features.npz --features-key x --label-key y --classes 0,1,2 --num-records 9000
+        --epsilon 1 --delta 1e-5 --out model/
+
+        privmix fit images.npz --features-key x --label-key y --classes cat,dog --num-records 9000
+        --epsilon 1 --delta 1e-5 --method dp-mix-diff --synthetic made/ --backbone mine:make
+        --out model/
+
+    """
+    from privmix.dpsgd import LinearHead, Network, fit, make_model, plan_training, read_synthetic
+    from privmix.engine import check_out
+    from privmix.readers import read_labelled
+
+    check_out(out)
+    names = _classes(classes)
+    data = read_labelled(
+        source, label=label, classes=names, features_key=features_key, label_key=label_key
+    )
+    shape = tuple(data.features.shape[1:])
+    chosen = method or ("dp-mix-self" if len(shape) == 3 else "plain")
+    augmentation = _augmentation(
+        chosen,
+        {"num_base": num_base, "num_mixed": num_mixed, "num_synthetic": num_synthetic},
+        mix,
+        tuple(filter(None, transforms.split(","))) if len(shape) == 3 else (),
+    )
+    plan = plan_training(
+        target_epsilon=epsilon,
+        target_delta=delta,
+        epochs=epochs,
+        classes=names,
+        input_shape=shape,
+        num_records=num_records,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        momentum=momentum,
+        clip_norm=clip_norm,
+        augmentation=augmentation,
+    )
+    _need_torch()
+    made: Any
+    if model == "linear":
+        _validate.one_of("--feature-cache", feature_cache, ("none", "views", "base"))
+        module = None if backbone is None else _load(backbone)
+        made = LinearHead(module, feature_cache=feature_cache, device=device)  # type: ignore[arg-type]
+    else:
+        if backbone is not None:
+            _validate.fail("--backbone", "nothing beside a model from scratch", backbone)
+        if len(shape) != 3:
+            _validate.fail("--model", f"linear for records of shape {shape}", model)
+        made = Network(make_model(model, shape[0], len(names)), device=device)
+    if research or test_seed is not None:
+        ERR.print("warning: this model protects nobody; verify rejects it")
+    with progress_bar("steps") as bar:
+        trained = fit(
+            data.features,
+            data.labels,
+            plan,
+            model=made,
+            out=out,
+            synthetic=None if synthetic is None else read_synthetic(synthetic, names, shape),
+            resume=resume,
+            ledger=ledger,
+            dataset_id=dataset_id,
+            research=research,
+            test_seed=test_seed,
+            progress=_with_epsilon(bar, plan.config, delta),
+        )
+    certificate = trained.certificate
+    result = {
+        "out": str(out),
+        "private": certificate.private,
+        "epsilon": certificate.epsilon,
+        "delta": certificate.delta,
+        "num_steps": plan.config.num_steps,
+        "noise_multiplier": plan.config.noise_multiplier,
+        "num_augmentations": augmentation.num_augmentations,
+        "digest": certificate.digest(),
+    }
+    if as_json:
+        print_json(result)
+    else:
+        print_facts(result)
+        OUT.print(f"check it with: privmix verify {out} --expect-digest {result['digest']}")
+
+
+def _classes(text: str) -> tuple[int, ...] | tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    try:
+        return tuple(int(name) for name in names)
+    except ValueError:
+        return names
+
+
+def _augmentation(
+    method: str, counts: dict[str, int | None], mix: str, transforms: tuple[str, ...]
+) -> Any:
+    from privmix.dpsgd import AugmentationPlan
+
+    _validate.one_of("--method", method, _METHODS)
+    own = {
+        "plain": (),
+        "self-aug": ("num_base",),
+        "dp-mix-self": ("num_base", "num_mixed"),
+        "dp-mix-diff": ("num_base", "num_mixed", "num_synthetic"),
+        "pure-diff": ("num_mixed", "num_synthetic"),
+    }[method]
+    given = {name: value for name, value in counts.items() if value is not None}
+    for name, value in given.items():
+        if name not in own:
+            _validate.fail("--" + name.replace("_", "-"), f"nothing for method {method}", value)
+    if method == "plain":
+        return AugmentationPlan.plain()
+    make: Callable[..., Any] = getattr(AugmentationPlan, method.replace("-", "_"))
+    return make(**given, mix=mix, transforms=transforms)
+
+
+def _need_torch() -> None:
+    try:
+        importlib.import_module("torch")
+    except ImportError:
+        _validate.fail("privmix fit", "torch: pip install 'privmix[dpsgd]'", "no torch")
+
+
+def _load(name: str) -> Any:
+    """Call module:function, which runs the user's own code."""
+    module, _, function = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), function)()
+    except (ImportError, AttributeError, ValueError) as error:
+        _validate.fail("--backbone", "module:function that can be imported", f"{name}: {error}")
+
+
+def _with_epsilon(bar: Any, config: Any, delta: float) -> Callable[[int, int], None]:
+    """Let a progress bar go on, and now and then say what has been spent so far, at most."""
+    from privmix.accounting import epsilon_at
+
+    due = monotonic() + 2
+
+    def step(done: int, total: int) -> None:
+        nonlocal due
+        bar(done, total)
+        if monotonic() > due:
+            due = monotonic() + 30
+            spent = epsilon_at(config.event_after(done), [delta])[delta]
+            ERR.print(f"step {done} of {total}: epsilon {spent:.4g} so far")
+
+    return step

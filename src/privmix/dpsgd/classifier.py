@@ -1,0 +1,128 @@
+"""DP-Mix in scikit-learn's manner."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from privmix import _validate
+from privmix.dpsgd.augmentation import AugmentationPlan
+from privmix.dpsgd.gradients import FeatureCache, LinearHead
+from privmix.dpsgd.plan import plan_training
+from privmix.dpsgd.trainer import fit
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A linear classifier on a frozen backbone, trained privately on mixed augmentations.
+
+    Args:
+        backbone: Public torch module from inputs to (count, width) features, or None for features
+            as given.
+        target_epsilon: Largest epsilon that ``fit`` may spend; each call spends it anew.
+        target_delta: Its delta.
+        classes: The closed set of labels: public, hence no fact to be read from the records.
+        num_records: Public planning constant for the number of records.
+        batch_size: Expected number of records in a step.
+        epochs: Expected number of times that a record takes part.
+        augmentation: By default DP-Mix-Self for images, and the record itself for features.
+        learning_rate, momentum, clip_norm: See :class:`TrainingConfig`.
+        feature_cache, device: See :class:`LinearHead`.
+        out: Folder for the model and its certificate; a temporary one by default.
+
+    Attributes:
+        model_: The :class:`TrainedModel`.
+        certificate_: What the training guarantees.
+        classes_: The classes in the order of scores.
+
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module | None,
+        target_epsilon: float,
+        target_delta: float = 1e-5,
+        *,
+        classes: Sequence[int] | Sequence[str] | None = None,
+        num_records: int | None = None,
+        batch_size: int = 1000,
+        epochs: float = 10,
+        augmentation: AugmentationPlan | None = None,
+        learning_rate: float = 1.0,
+        momentum: float = 0.0,
+        clip_norm: float = 1.0,
+        feature_cache: FeatureCache = "none",
+        device: Any = "cpu",
+        out: str | Path | None = None,
+    ) -> None:
+        self.backbone, self.target_epsilon, self.target_delta = (
+            backbone,
+            target_epsilon,
+            target_delta,
+        )
+        self.classes, self.num_records = classes, num_records
+        self.batch_size, self.epochs, self.augmentation = batch_size, epochs, augmentation
+        self.learning_rate, self.momentum, self.clip_norm = learning_rate, momentum, clip_norm
+        self.feature_cache, self.device, self.out = feature_cache, device, out
+
+    def fit(self, inputs: ArrayLike, labels: ArrayLike) -> Self:
+        """Train on private records: (count, *shape) inputs, and (count,) labels.
+
+        Raises:
+            InvalidInputError: ``classes`` or ``num_records`` missing, or bad input; nothing has
+                been spent.
+
+        """
+        for name in ("classes", "num_records"):
+            if getattr(self, name) is None:
+                _validate.fail(name, "a public constant, stated beforehand", "nothing")
+        array = np.asarray(inputs)
+        default = AugmentationPlan.dp_mix_self() if array.ndim == 4 else AugmentationPlan.plain()
+        plan = plan_training(
+            target_epsilon=self.target_epsilon,
+            target_delta=self.target_delta,
+            epochs=self.epochs,
+            classes=tuple(self.classes or ()),
+            input_shape=array.shape[1:],
+            num_records=self.num_records,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            momentum=self.momentum,
+            clip_norm=self.clip_norm,
+            augmentation=self.augmentation or default,
+        )
+        head = LinearHead(self.backbone, feature_cache=self.feature_cache, device=self.device)
+        if self.out is not None:
+            self.model_ = fit(array, labels, plan, model=head, out=self.out)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                self.model_ = fit(array, labels, plan, model=head, out=Path(folder) / "model")
+        self.certificate_ = self.model_.certificate
+        self.classes_ = np.asarray(self.model_.classes)
+        self.n_features_in_ = int(np.prod(array.shape[1:]))
+        return self
+
+    def decision_function(self, inputs: ArrayLike) -> NDArray[np.float64]:
+        """Return scores, (count, num_classes)."""
+        check_is_fitted(self, "model_")
+        return self.model_.scores(inputs)
+
+    def predict_proba(self, inputs: ArrayLike) -> NDArray[np.float64]:
+        """Return class probabilities, (count, num_classes)."""
+        scores = self.decision_function(inputs)
+        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+    def predict(self, inputs: ArrayLike) -> NDArray[Any]:
+        """Return the likeliest class of each input."""
+        check_is_fitted(self, "model_")
+        return self.model_.predict(inputs)

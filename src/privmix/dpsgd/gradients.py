@@ -1,0 +1,576 @@
+"""Models as sources of clipped gradient sums: a head on a frozen backbone, or a whole network.
+
+What is done in floating point is done for one record at a time, in calls of a fixed shape, so that
+it is a function of that record alone; what crosses records is exact (see ``grid`` and
+``linear_head``). That makes the sensitivity a fact about bits and not about real numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privmix import _validate
+from privmix.dpsgd.augmentation import (
+    AugmentationPlan,
+    Augmented,
+    Samples,
+    augment,
+    base_views,
+    complete,
+)
+from privmix.dpsgd.grid import ExactSum, HeadGrid, SumGrid, network_grid
+from privmix.dpsgd.linear_head import clipped_head_sum
+from privmix.dpsgd.plan import TrainingConfig
+from privmix.dpsgd.records import TrainingRecords, as_tensor
+from privmix.rng import MasterKey
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+FeatureCache = Literal["none", "views", "base"]
+FEATURE_CACHES: tuple[FeatureCache, ...] = ("none", "views", "base")
+_CACHED = -1  # in place of a step's number: what is drawn once for all steps
+_BLOCK_ROWS = 512
+
+
+class GradientSource(Protocol):
+    """Private records and a model: yields clipped sums."""
+
+    grid: SumGrid
+
+    def clipped_sum(
+        self, units: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        """Sum clipped mean gradients exactly, in points of ``grid``; private without noise.
+
+        Args:
+            units: The records of the step (pairs of them, in microbatches of 2).
+            step: Number of the step; randomness is keyed by it and by the record.
+            parameters: (num_parameters,).
+
+        Sums over disjoint sets of records add up to the sum over their union, bit for bit: several
+        processes may share a step.
+
+        """
+
+    def mean_gradients(
+        self, units: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
+    ) -> Iterator[Tensor]:
+        """Yield each record's mean gradient before clipping: private, for research only."""
+
+
+class PrivateViews:
+    """Augmentations of private records, keyed by record and step."""
+
+    def __init__(
+        self,
+        records: TrainingRecords,
+        config: TrainingConfig,
+        key: MasterKey,
+        synthetic: Samples | None,
+        device: Any,
+    ) -> None:
+        import torch
+
+        self.records, self.config, self.device = records, config, device
+        self.plan: AugmentationPlan = config.augmentation
+        self.synthetic = synthetic
+        self._key = key
+        self._one_hot = torch.eye(config.num_classes, device=device)
+
+    def generator(self, record: int, step: int) -> np.random.Generator:
+        """Return the record's own generator; no guarantee rests on its distribution."""
+        name = "augment" if step != _CACHED else "augment-once"
+        stream = self._key.stream(name, shard=record, block=max(step, 0))
+        return np.random.Generator(np.random.PCG64([int(word) for word in stream.words(4)]))
+
+    def target(self, record: int) -> Tensor:
+        """Return a record's one-hot label."""
+        return self._one_hot[int(self.records.labels[record])]
+
+    def base(self, record: int, generator: np.random.Generator) -> Samples:
+        """Return a record's base views."""
+        views = base_views(self.records.tensor(record, self.device), self.plan, generator)
+        return Samples(views, self.target(record).expand(len(views), -1))
+
+    def of(self, record: int, step: int) -> Augmented:
+        """Return all augmentations of a record in a step."""
+        tensor = self.records.tensor(record, self.device)
+        generator = self.generator(record, step)
+        return augment(tensor, self.target(record), self.plan, generator, self.synthetic)
+
+    def of_pair(self, pair: int, step: int) -> Augmented:
+        """Return the augmentations of records 2j and 2j + 1 together, mixtures across both."""
+        import torch
+
+        members = [r for r in (2 * pair, 2 * pair + 1) if r < self.records.count]
+        bases = [self.base(r, self.generator(r, step)) for r in members]
+        both = Samples(torch.cat([b.inputs for b in bases]), torch.cat([b.targets for b in bases]))
+        plan = self.plan
+        if len(both.inputs) < 2:
+            plan = plan.model_copy(update={"num_mixed": 0})
+        return complete(both, plan, self.generator(members[0], step), None)
+
+
+class LinearHead:
+    """A linear classifier on a frozen, public backbone: the fast path.
+
+    Args:
+        backbone: A module from (count, *input_shape) to (count, width), used without gradients and
+            in evaluation mode; None for records that are features already. It must be public.
+        feature_cache: ``none``: augmentations are drawn afresh and go through the backbone in every
+            step. ``views``: an approximation that draws each record's augmentations once and keeps
+            their features for all steps. ``base``: an approximation that keeps the features of each
+            record's base views and of the synthetic images, and mixes *features* afresh in every
+            step. Privacy is the same for all.
+        device: Where the backbone and the products run.
+
+    """
+
+    kind: Literal["linear_head"] = "linear_head"
+
+    def __init__(
+        self,
+        backbone: nn.Module | None = None,
+        *,
+        feature_cache: FeatureCache = "none",
+        device: Any = "cpu",
+    ) -> None:
+        self.backbone, self.device = backbone, device
+        self.feature_cache: FeatureCache = feature_cache
+        _validate.one_of("feature_cache", feature_cache, FEATURE_CACHES)
+        if backbone is None and feature_cache != "none":
+            _validate.fail("feature_cache", "none without a backbone", feature_cache)
+        if backbone is not None:
+            backbone.eval().to(device)
+
+    @property
+    def architecture(self) -> str:
+        """Name of the backbone's class."""
+        return "identity" if self.backbone is None else type(self.backbone).__name__
+
+    def digest(self) -> bytes:
+        """Return a SHA-256 of the backbone's weights."""
+        return module_digest(self.backbone)
+
+    def check(self, config: TrainingConfig) -> None:
+        """Refuse a plan that this model cannot follow."""
+        if config.microbatch_size != 1:
+            _validate.fail("microbatch_size", "1 for a linear head", config.microbatch_size)
+        if self.backbone is None and len(config.input_shape) != 1:
+            shape = config.input_shape
+            _validate.fail("backbone", f"a module, for records of shape {shape}", "none")
+        if self.feature_cache == "base" and config.augmentation.mix == "cutmix":
+            _validate.fail("feature_cache", "none or views with cutmix", "base")
+
+    def num_features(self, config: TrainingConfig) -> int:
+        """Width of the backbone's output, found with a blank input."""
+        import torch
+
+        blank = torch.zeros((1, *config.input_shape), device=self.device)
+        shape = tuple(self.features(blank).shape)
+        if len(shape) != 2:
+            _validate.fail("backbone", "a module with outputs of shape (count, width)", shape)
+        return shape[1]
+
+    def initial_parameters(self, config: TrainingConfig) -> NDArray[np.float64]:
+        """Zeros: all classes alike."""
+        return np.zeros(config.num_classes * (self.num_features(config) + 1))
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """Run the backbone, without gradients."""
+        import torch
+
+        with torch.inference_mode():
+            return inputs if self.backbone is None else self.backbone(inputs).float()
+
+    def bind(self, views: PrivateViews, num_parameters: int) -> HeadGradients:
+        """Attach private records."""
+        return HeadGradients(self, views, num_parameters)
+
+    def state(
+        self, config: TrainingConfig, parameters: NDArray[np.float64]
+    ) -> dict[str, NDArray[Any]]:
+        """Return the tensors to keep."""
+        weights = parameters.reshape(config.num_classes, -1)
+        return {"coef": weights[:, :-1].copy(), "intercept": weights[:, -1].copy()}
+
+    def scores(self, inputs: Tensor, state: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
+        """Return (count, num_classes) scores under kept tensors."""
+        features = self.features(inputs).double().cpu().numpy()
+        return np.asarray(features @ state["coef"].T + state["intercept"])
+
+
+class HeadGradients:
+    """Clipped sums of a linear head; see :class:`GradientSource`."""
+
+    def __init__(self, head: LinearHead, views: PrivateViews, num_parameters: int) -> None:
+        config = views.config
+        self._head, self._views, self._config = head, views, config
+        self._head_grid = HeadGrid(
+            config.clip_norm, config.augmentation.num_augmentations, num_parameters
+        )
+        self.grid = self._head_grid.published
+        self._cache: dict[int, Samples] = {}
+        self._synthetic = views.synthetic
+        if head.feature_cache == "base" and views.synthetic is not None:
+            images = views.synthetic.inputs
+            # Public images, one at a time for a fixed shape.
+            features = [head.features(image[None]) for image in images]
+            self._synthetic = Samples(_concatenated(features), views.synthetic.targets)
+
+    def clipped_sum(
+        self, units: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        """See :class:`GradientSource`."""
+        import torch
+
+        config = self._config
+        weights = parameters.reshape(config.num_classes, -1)
+        total = ExactSum(torch.empty(weights.shape, device=self._views.device))
+        rows = max(1, _BLOCK_ROWS // config.augmentation.num_augmentations)
+        for start in range(0, len(units), rows):
+            parts = [self._features(int(record), step) for record in units[start : start + rows]]
+            features = torch.stack([part.inputs for part in parts])
+            targets = torch.stack([part.targets for part in parts])
+            clipped_head_sum(features, targets, weights, config.clip_norm, total)
+        return total.shifted(self._head_grid.shift).reshape(-1)
+
+    def mean_gradients(
+        self, units: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
+    ) -> Iterator[Tensor]:
+        """See :class:`GradientSource`."""
+        import torch
+
+        weights = torch.as_tensor(parameters, device=self._views.device)
+        weights = weights.reshape(self._config.num_classes, -1)
+        for unit in units:
+            features, targets = self._features(int(unit), step)
+            inputs = torch.cat([features.double(), features.new_ones(len(features), 1)], dim=1)
+            residuals = torch.softmax(inputs @ weights.T, dim=1) - targets
+            yield (residuals.T @ inputs / len(inputs)).reshape(-1)
+
+    def _features(self, record: int, step: int) -> Samples:
+        """Return (K, width) features of a record's augmentations: one call of a fixed shape."""
+        views, head = self._views, self._head
+        if head.feature_cache == "none":
+            inputs, targets = views.of(record, step)
+            return Samples(head.features(inputs), targets)
+        if record not in self._cache:
+            if head.feature_cache == "views":
+                inputs, targets = views.of(record, _CACHED)
+            else:
+                inputs, targets = views.base(record, views.generator(record, _CACHED))
+            self._cache[record] = Samples(head.features(inputs), targets)
+        cached = self._cache[record]
+        if head.feature_cache == "views":
+            return cached
+        return Samples(
+            *complete(cached, views.plan, views.generator(record, step), self._synthetic)
+        )
+
+
+def _concatenated(tensors: list[Tensor]) -> Tensor:
+    import torch
+
+    return torch.cat(tensors)
+
+
+class Network:
+    """A whole network trained from its present weights, which must be public: the general path.
+
+    Any module without batch normalisation. It is used in evaluation mode: dropout is off.
+
+    Args:
+        module: From (count, *input_shape) to (count, num_classes) scores.
+        device: Where it runs.
+        records_per_call: 1: each record's augmentations are a batch of their own, whose mean
+            gradient is an ordinary backward pass. More: virtual batches of so many records through
+            Opacus's per-sample gradients, which is faster for few augmentations on a GPU and
+            takes memory for as many gradients as augmentations. It is allowed where the device
+            gives a record the same bits at every place of the batch, which is tried out first.
+
+    """
+
+    kind: Literal["network"] = "network"
+
+    def __init__(
+        self, module: nn.Module, *, device: Any = "cpu", records_per_call: int = 1
+    ) -> None:
+        check_module(module)
+        self.module = module.eval().to(device)
+        self.device = device
+        self.records_per_call = _validate.integer("records_per_call", records_per_call)
+
+    @property
+    def architecture(self) -> str:
+        """Name of the module's class."""
+        return type(self.module).__name__
+
+    def digest(self) -> bytes:
+        """Return a SHA-256 of the initial weights."""
+        return module_digest(self.module)
+
+    def check(self, config: TrainingConfig) -> None:
+        """Refuse a plan that this model cannot follow."""
+        import torch
+
+        with torch.no_grad():
+            found = tuple(
+                self.module(torch.zeros((2, *config.input_shape), device=self.device)).shape
+            )
+        if found != (2, config.num_classes):
+            _validate.fail("module", f"scores of shape (2, {config.num_classes})", found)
+        if config.microbatch_size == 2 and self.records_per_call > 1:
+            _validate.fail("records_per_call", "1 in microbatches of 2", self.records_per_call)
+
+    def trainable(self) -> list[tuple[str, nn.Parameter]]:
+        """Return the parameters that are trained, with their names."""
+        return [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
+
+    def initial_parameters(self, config: TrainingConfig) -> NDArray[np.float64]:
+        """Return the module's present parameters as one vector."""
+        return np.concatenate(
+            [p.detach().double().cpu().numpy().reshape(-1) for _, p in self.trainable()]
+        )
+
+    def load(self, parameters: NDArray[np.float64]) -> None:
+        """Set the module's parameters from one vector."""
+        import torch
+
+        start = 0
+        with torch.no_grad():
+            for _, parameter in self.trainable():
+                stop = start + parameter.numel()
+                values = parameters[start:stop].reshape(parameter.shape)
+                parameter.copy_(torch.as_tensor(values, device=parameter.device))
+                start = stop
+
+    def bind(self, views: PrivateViews, num_parameters: int) -> NetworkGradients:
+        """Attach private records."""
+        return NetworkGradients(self, views, num_parameters)
+
+    def state(
+        self, config: TrainingConfig, parameters: NDArray[np.float64]
+    ) -> dict[str, NDArray[Any]]:
+        """Return the tensors to keep."""
+        self.load(parameters)
+        return {name: t.detach().cpu().numpy() for name, t in self.module.state_dict().items()}
+
+    def scores(self, inputs: Tensor, state: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
+        """Return (count, num_classes) scores under kept tensors."""
+        import torch
+
+        self.module.load_state_dict({name: torch.tensor(v) for name, v in state.items()})
+        with torch.inference_mode():
+            return np.asarray(self.module(inputs).double().cpu().numpy())
+
+
+class NetworkGradients:
+    """Clipped sums of a whole network; see :class:`GradientSource`."""
+
+    def __init__(self, network: Network, views: PrivateViews, num_parameters: int) -> None:
+        config = views.config
+        self._network, self._views, self._config = network, views, config
+        self._num_parameters = num_parameters
+        self.grid = network_grid(config.clip_norm, config.microbatch_size)
+        # Of the norm, not of the sensitivity: microbatches are clipped at C, too.
+        self._largest_square = math.floor(
+            (Fraction(config.clip_norm) * Fraction(self.grid.units)) ** 2
+        )
+        if network.records_per_call > 1:
+            with self._hooked() as sampled:
+                self._check_places(sampled)
+
+    @contextmanager
+    def _hooked(self) -> Iterator[Any]:
+        """Let Opacus keep gradients of single samples; it looks at training modules only."""
+        from opacus import GradSampleModule
+        from torch import nn
+
+        sampled = GradSampleModule(self._network.module, loss_reduction="sum")
+        sampled.train()
+        for part in sampled.modules():
+            if isinstance(part, nn.modules.dropout._DropoutNd):
+                part.eval()
+        try:
+            yield sampled
+        finally:
+            sampled.remove_hooks()
+            self._network.module.eval()
+
+    def clipped_sum(
+        self, units: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        """See :class:`GradientSource`."""
+        import torch
+
+        self._network.load(parameters)
+        total = torch.zeros(self._num_parameters, dtype=torch.int64, device=self._views.device)
+        for gradient in self._gradients(units, step):
+            total += self._quantised(gradient)
+        return np.asarray(total.cpu().numpy())
+
+    def mean_gradients(
+        self, units: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
+    ) -> Iterator[Tensor]:
+        """Yield each record's mean gradient before clipping: private, for research only."""
+        self._network.load(parameters)
+        yield from self._gradients(units, step)
+
+    def _gradients(self, units: NDArray[np.int32], step: int) -> Iterator[Tensor]:
+        views = self._views
+        if (size := self._network.records_per_call) > 1:
+            with self._hooked() as sampled:
+                for start in range(0, len(units), size):
+                    some = [views.of(int(unit), step) for unit in units[start : start + size]]
+                    yield from self._together(sampled, some)
+            return
+        for unit in units:
+            pairs = self._config.microbatch_size == 2
+            yield self._alone(*(views.of_pair if pairs else views.of)(int(unit), step))
+
+    def _alone(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean gradient of one record's augmentations: a plain backward pass."""
+        import torch
+
+        parameters = [p for _, p in self._network.trainable()]
+        loss = _cross_entropy(self._network.module(inputs), targets).mean()
+        found = torch.autograd.grad(loss, parameters)
+        return torch.cat([gradient.reshape(-1) for gradient in found])
+
+    def _together(self, sampled: Any, records: list[Augmented]) -> Tensor:
+        """Return mean gradients of several records, padded to a fixed shape, by Opacus."""
+        import torch
+
+        size = self._network.records_per_call
+        num_views = len(records[0].inputs)
+        inputs = torch.stack([r.inputs for r in records])
+        targets = torch.stack([r.targets for r in records])
+        blank = inputs.new_zeros((size - len(records), *inputs.shape[1:]))
+        inputs = torch.cat([inputs, blank]).flatten(0, 1)
+        targets = torch.cat([targets, targets.new_zeros((len(blank), *targets.shape[1:]))])
+        sampled.zero_grad()
+        loss = _cross_entropy(sampled(inputs), targets.flatten(0, 1)).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        parts = []
+        for _, parameter in self._network.trainable():
+            samples: Any = parameter.grad_sample  # type: ignore[attr-defined]
+            mean = samples.reshape(size, num_views, -1).mean(dim=1)
+            parts.append(mean)
+            parameter.grad_sample = None  # type: ignore[attr-defined]
+        return torch.cat(parts, dim=1)[: len(records)]
+
+    def _check_places(self, sampled: Any) -> None:
+        """Refuse virtual batches if a record's gradient depends on its place or its companions."""
+        import torch
+
+        size, config = self._network.records_per_call, self._config
+        shape = (size, config.augmentation.num_augmentations)
+        random = torch.Generator().manual_seed(0)
+        device = self._views.device
+        inputs = torch.rand((*shape, *config.input_shape), generator=random).to(device)
+        targets = torch.eye(config.num_classes)[
+            torch.randint(config.num_classes, shape, generator=random)
+        ].to(device)
+        records = [Augmented(*pair) for pair in zip(inputs, targets, strict=True)]
+        due = self._together(sampled, records)
+        same = True
+        for turn in range(1, size):
+            rolled = self._together(sampled, records[turn:] + records[:turn])
+            same &= bool(torch.equal(rolled, torch.roll(due, -turn, dims=0)))
+            same &= bool(torch.equal(self._together(sampled, records[:turn]), due[:turn]))
+        if not same:
+            allowed = "1 here: gradients depend on a record's place in a batch on this device"
+            _validate.fail("records_per_call", allowed, size)
+
+    def _quantised(self, gradient: Tensor) -> Tensor:
+        """Clip one gradient, truncate it to the grid, and check its norm exactly."""
+        import torch
+
+        values = gradient.double()
+        length = float(values.norm())
+        if not math.isfinite(length):
+            return torch.zeros_like(values, dtype=torch.int64)
+        clip_norm = self._config.clip_norm
+        scale = self.grid.units * min(1.0, clip_norm / max(length, 1e-300))
+        while True:
+            integers = (values * scale).long()  # toward zero
+            if int((integers * integers).sum()) <= self._largest_square:
+                return integers
+            scale *= 1 - 2.0**-40
+
+
+def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
+    from torch.nn import functional
+
+    return functional.cross_entropy(scores, targets, reduction="none")
+
+
+def check_module(module: nn.Module) -> None:
+    """Refuse modules that mix records: batch normalisation, in training its statistics are shared."""
+    from torch import nn
+
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            place = f"module.{name}" if name else "module"
+            allowed = "no batch normalisation, which mixes records; use group normalisation"
+            _validate.fail(place, allowed, type(part).__name__)
+    if not any(p.requires_grad for p in module.parameters()):
+        _validate.fail("module", "at least one parameter to train", "none")
+
+
+def module_digest(module: nn.Module | None) -> bytes:
+    """Return a SHA-256 of a module's weights and their names."""
+    hasher = hashlib.sha256(b"privmix module 1")
+    if module is not None:
+        hasher.update(type(module).__name__.encode())
+        for name, tensor in module.state_dict().items():
+            values = tensor.detach().cpu().contiguous().numpy()
+            hasher.update(f"{name} {values.dtype.str} {values.shape}".encode())
+            hasher.update(values.tobytes())
+    return hasher.digest()
+
+
+@contextmanager
+def deterministic(device: Any) -> Iterator[None]:
+    """Let torch use repeatable kernels only; those used on a processor are."""
+    import torch
+
+    if "cuda" not in str(device):
+        yield
+        return
+    before = torch.are_deterministic_algorithms_enabled()
+    benchmark = torch.backends.cudnn.benchmark
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+        torch.backends.cudnn.benchmark = benchmark
+
+
+def environment(device: Any) -> str:
+    """Describe what floating-point results depend on besides their inputs."""
+    import torch
+
+    capability = torch.backends.cpu.get_cpu_capability()
+    card = torch.cuda.get_device_name(device) if "cuda" in str(device) else "none"
+    return f"{torch.__version__} {torch.get_num_threads()} {capability} {device} {card}"
+
+
+def predict_in_batches(
+    model: LinearHead | Network, inputs: NDArray[Any], state: dict[str, NDArray[Any]], size: int
+) -> Iterable[NDArray[np.float64]]:
+    """Yield scores of ``size`` inputs at a time."""
+    for start in range(0, len(inputs), size):
+        yield model.scores(as_tensor(inputs[start : start + size], model.device), state)

@@ -1,0 +1,333 @@
+"""Train a model under a plan: sample, sum, add noise, move; resume; seal."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from safetensors.numpy import load, save
+
+from privmix import _validate
+from privmix.accounting import account
+from privmix.certificate import FILE_NAME
+from privmix.designs import bernoulli_inclusions
+from privmix.dpsgd.certificate import (
+    MODEL_NAME,
+    RESEARCH_NAME,
+    ModelCertificate,
+    ModelFacts,
+    model_bytes,
+    read_certificate,
+    read_state,
+)
+from privmix.dpsgd.gradients import (
+    GradientSource,
+    LinearHead,
+    Network,
+    PrivateViews,
+    deterministic,
+    environment,
+    predict_in_batches,
+)
+from privmix.dpsgd.plan import TrainingConfig, TrainingPlan
+from privmix.dpsgd.records import TrainingRecords, as_samples, check_inputs, check_records
+from privmix.dpsgd.research import GradientHistograms
+from privmix.engine import Progress, check_out
+from privmix.journal import Journal, RunFolder, write_durably
+from privmix.ledger import Ledger
+from privmix.noise import rounded_gaussian
+from privmix.rng import MasterKey, fresh_secret, guessable_secret
+from privmix.store import file_digests
+
+_STATE_NAME = "state.safetensors"
+_FILE_TIME = 946684800  # 1 January 2000, the same for every model
+_CHECKPOINT_SECONDS = 30.0
+
+
+class TrainedModel:
+    """A model out of a private training, with its certificate.
+
+    Args:
+        folder: The model folder.
+        model: The backbone or network that it was trained on.
+
+    """
+
+    def __init__(self, folder: str | Path, model: LinearHead | Network) -> None:
+        self.folder, self.model = Path(folder), model
+        self.certificate = read_certificate(folder)
+        self.state = read_state(folder)
+        facts = self.certificate.model
+        if facts.kind != model.kind or facts.architecture != model.architecture:
+            allowed = f"a {facts.kind} of {facts.architecture}"
+            _validate.fail("model", allowed, f"a {model.kind} of {model.architecture}")
+        if isinstance(model, LinearHead) and model.digest().hex() != facts.public_digest:
+            _validate.fail("model", "the backbone that the head was trained on", "other weights")
+
+    @property
+    def classes(self) -> tuple[int, ...] | tuple[str, ...]:
+        """The classes, in the order of the scores."""
+        return self.certificate.config.classes
+
+    def scores(self, inputs: ArrayLike, *, batch_size: int = 256) -> NDArray[np.float64]:
+        """Return scores of shape (count, num_classes): logarithms of probabilities, unnormalised."""
+        array = check_inputs(inputs, self.certificate.config.input_shape, "inputs")
+        parts = predict_in_batches(self.model, array, self.state, batch_size)
+        return np.asarray(np.concatenate(list(parts)))
+
+    def predict(self, inputs: ArrayLike, *, batch_size: int = 256) -> NDArray[Any]:
+        """Return the likeliest class of each input."""
+        best = self.scores(inputs, batch_size=batch_size).argmax(axis=1)
+        classes: NDArray[Any] = np.asarray(self.classes)
+        return np.asarray(classes[best])
+
+
+def fit(
+    inputs: ArrayLike,
+    labels: ArrayLike,
+    plan: TrainingPlan,
+    *,
+    model: LinearHead | Network,
+    out: str | Path,
+    synthetic: tuple[ArrayLike, ArrayLike] | None = None,
+    resume: bool = False,
+    ledger: str | Path | None = None,
+    dataset_id: str | None = None,
+    research: bool = False,
+    test_seed: int | None = None,
+    progress: Progress | None = None,
+) -> TrainedModel:
+    """Train a model on private records under a plan. Spends the plan's budget.
+
+    Args:
+        inputs: (count, *input_shape): bytes, which stand for 0 to 1, or finite real numbers.
+            ``count`` need not be ``num_records``.
+        labels: (count,) values out of the plan's classes.
+        plan: What :func:`plan_training` returned.
+        model: A linear head on a public backbone, or a network with public weights.
+        out: Model folder; must not exist, or be empty. It appears whole or not at all.
+        synthetic: Public inputs and labels, for ``num_synthetic`` above 0.
+        resume: Go on with a training into ``out`` that was cut off: same plan, records, model and
+            machine, same bits, no second charge.
+        ledger: Ledger file to charge before anything is drawn.
+        dataset_id: The data set's name in the ledger.
+        research: Keep histograms of gradients before clipping, uncharged functions of private
+            records: the model is stamped ``private: false``, and ``verify`` rejects it.
+        test_seed: For tests only: a repeatable model that is **not private**.
+        progress: Called with (steps done, steps in all).
+
+    Returns:
+        The trained model.
+
+    Raises:
+        InvalidInputError: Bad input, or a budget that does not suffice; nothing has been drawn or
+            written.
+
+    """
+    target = check_out(out)
+    _recheck(plan)
+    config = plan.config
+    model.check(config)
+    if config.microbatch_size != 1 and not research:
+        allowed = "1, unless for research: pairs of records are formed by their order"
+        _validate.fail("microbatch_size", allowed, config.microbatch_size)
+    records = check_records(inputs, labels, config)
+    public = None if synthetic is None else check_records(*synthetic, config, place="synthetic")
+    config.augmentation.check_input(config.input_shape, 0 if public is None else public.count)
+    parameters = model.initial_parameters(config)
+    facts = _facts(model, config, parameters)
+    certificate = ModelCertificate.for_plan(plan, facts, private=True, files={})
+    charge = _ledger_charge(ledger, dataset_id, plan, note=target.name)
+    context = hashlib.sha256(
+        plan.digest()
+        + records.digest()
+        + bytes.fromhex(facts.public_digest)
+        + (b"" if public is None else public.digest())
+        + f"{environment(model.device)} {facts.model_dump_json()} {research}".encode()
+    ).digest()
+    with RunFolder(target) as run:
+        if run.is_unfinished and not resume:
+            allowed = f"resume (--resume), or a new start after removing {run.folder}"
+            _validate.fail(f"out={out}", allowed, "a new run beside one that was cut off")
+        if resume and not run.is_unfinished:
+            _validate.fail(f"out={out}", "a run that was cut off, to resume", "none")
+        if not run.is_unfinished:
+            if charge is not None:
+                charge()
+            secret = fresh_secret() if test_seed is None else guessable_secret(test_seed)
+            private = test_seed is None and not research
+            run.begin(Journal(secret=secret.hex(), context=context.hex(), private=private))
+        if run.has_journal:
+            journal = run.read(context)
+            certificate = certificate.model_copy(update={"private": journal.private})
+            samples = (
+                None if public is None else as_samples(public, config.num_classes, model.device)
+            )
+            with deterministic(model.device):
+                views = PrivateViews(records, config, journal.key, samples, model.device)
+                source = model.bind(views, len(parameters))
+                histograms = GradientHistograms(config) if research else None
+                trained = _train(
+                    config,
+                    records,
+                    source,
+                    journal.key,
+                    parameters,
+                    run.folder,
+                    histograms,
+                    progress,
+                )
+            _seal(run.release_folder, certificate, model.state(config, trained), histograms)
+        run.destroy_journal()
+        sealed = read_certificate(run.release_folder)
+        alike = {"files": {}, "private": True}
+        if sealed.model_copy(update=alike) != certificate.model_copy(update=alike):
+            _validate.fail(f"resuming {out}", "the plan it was begun with", "another")
+        run.publish()
+    return TrainedModel(target, model)
+
+
+class Steps:
+    """Noisy gradients, step by step, under one master key.
+
+    The same key, plan, records and parameters give the same bits.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        records: TrainingRecords,
+        source: GradientSource,
+        key: MasterKey,
+    ) -> None:
+        self._config, self._source, self._key = config, source, key
+        self._num_units = math.ceil(records.count / config.microbatch_size)
+
+    def sample(self, step: int) -> NDArray[np.int32]:
+        """Draw who takes part in a step: each independently, exactly with ``sampling_prob``."""
+        return bernoulli_inclusions(
+            self._key.stream("sample", block=step),
+            self._key.stream("sample-extra", block=step),
+            self._config.sampling_prob,
+            1,
+            self._num_units,
+        ).records
+
+    def noiseless_sum(self, step: int, parameters: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the exact integer sum of a step: private."""
+        return self._source.clipped_sum(self.sample(step), step, parameters)
+
+    def gradient(self, step: int, parameters: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the published gradient of a step: a function of noisy integers alone."""
+        if not 0 <= step < self._config.num_steps:
+            raise RuntimeError("the budget is spent after num_steps steps")
+        grid, config = self._source.grid, self._config
+        total = self.noiseless_sum(step, parameters)
+        total = total + rounded_gaussian(
+            self._key.stream("noise", block=step),
+            self._key.stream("noise-extra", block=step),
+            config.noise_multiplier * grid.sensitivity,
+            total.size,
+        )
+        return np.asarray(total / (grid.units * config.batch_size / config.microbatch_size))
+
+
+def _train(
+    config: TrainingConfig,
+    records: TrainingRecords,
+    source: GradientSource,
+    key: MasterKey,
+    parameters: NDArray[np.float64],
+    folder: Path,
+    histograms: GradientHistograms | None,
+    progress: Progress | None,
+) -> NDArray[np.float64]:
+    """Run all steps, from the last checkpoint on if there is one."""
+    steps = Steps(config, records, source, key)
+    checkpoint = folder / _STATE_NAME
+    velocity, start = np.zeros_like(parameters), 0
+    if checkpoint.exists():
+        saved = load(checkpoint.read_bytes())
+        parameters, velocity, start = saved["parameters"], saved["velocity"], int(saved["step"][0])
+    due = monotonic() + _CHECKPOINT_SECONDS
+    for step in range(start, config.num_steps):
+        if histograms is not None:
+            histograms.add(source, steps.sample(step), step, parameters)
+        gradient = steps.gradient(step, parameters)
+        velocity = config.momentum * velocity + gradient
+        parameters = parameters - config.learning_rate * velocity
+        if progress is not None:
+            progress(step + 1, config.num_steps)
+        if monotonic() > due:
+            tensors = {
+                "parameters": parameters,
+                "velocity": velocity,
+                "step": np.array([step + 1]),
+            }
+            write_durably(checkpoint, save(tensors), mode=0o600)
+            due = monotonic() + _CHECKPOINT_SECONDS
+    return parameters
+
+
+def _facts(
+    model: LinearHead | Network, config: TrainingConfig, parameters: NDArray[np.float64]
+) -> ModelFacts:
+    shapes = {n: tuple(v.shape) for n, v in model.state(config, parameters).items()}
+    return ModelFacts(
+        kind=model.kind,
+        architecture=model.architecture,
+        public_digest=model.digest().hex(),
+        num_parameters=parameters.size,
+        feature_cache=getattr(model, "feature_cache", "none"),
+        shapes=shapes,
+    )
+
+
+def _recheck(plan: TrainingPlan) -> None:
+    """Account for the plan anew: a plan that claims too little is refused."""
+    epsilon = account(plan.config.event, plan.delta).epsilon
+    if epsilon > plan.epsilon * (1 + 1e-6):
+        allowed = f"at least {epsilon!r}, what the mechanism costs"
+        _validate.fail("plan.epsilon", allowed, plan.epsilon)
+
+
+def _ledger_charge(
+    ledger: str | Path | None, dataset_id: str | None, plan: TrainingPlan, note: str
+) -> Callable[[], object] | None:
+    if (ledger is None) != (dataset_id is None):
+        given = "ledger" if dataset_id is None else "dataset_id"
+        _validate.fail("ledger and dataset_id", "both, or neither", f"{given} alone")
+    if ledger is None or dataset_id is None:
+        return None
+    if not Path(ledger).is_file():
+        _validate.fail("ledger", "an existing ledger; see privmix ledger open", str(ledger))
+    book, name = Ledger(ledger), dataset_id
+    return lambda: book.charge(name, plan.config.event, note=note)
+
+
+def _seal(
+    folder: Path,
+    certificate: ModelCertificate,
+    state: dict[str, NDArray[Any]],
+    histograms: GradientHistograms | None,
+) -> None:
+    """Write the model and then its certificate, which makes the folder a model."""
+    for leftover in folder.glob("*.tmp"):
+        leftover.unlink()
+    write_durably(folder / MODEL_NAME, model_bytes(certificate, state))
+    if histograms is not None:
+        text = json.dumps(histograms.to_dict(), indent=2, allow_nan=False)
+        write_durably(folder / RESEARCH_NAME, text.encode())
+    certificate = certificate.model_copy(update={"files": file_digests(folder)})
+    write_durably(folder / FILE_NAME, certificate.to_bytes())
+    # How long the training took depends on the records: all files get one fixed time.
+    for path in [*folder.iterdir(), folder]:
+        os.utime(path, (_FILE_TIME, _FILE_TIME))

@@ -1,0 +1,38 @@
+"""A release of every kind, small, and in several shards."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import make_data, make_plan, make_schema
+from privmix import mechanism, records
+from privmix.designs import row_blocks
+
+RELEASES = {
+    "poisson": {"mix_size": 20, "num_mixtures": 60},
+    "signed": {"mix_size": 20, "num_mixtures": 60},
+    "stratified": {"sampling_prob": 0.5, "rows_per_class": 20},
+    "hybrid": {"mix_size": 20, "num_mixtures": 60},
+    "hierarchical": {"mix_size": 6, "num_mixtures": 61, "class_prob": 0.37},
+    "uniform": {"mix_size": 6, "num_mixtures": 60, "weight_alpha": 0.7, "weight_clip": 0.3},
+    "transposed": {"rows_per_record": 4, "num_mixtures": 40},
+}
+
+
+@pytest.fixture
+def small_runs(monkeypatch) -> None:
+    """Shards of 16 records and blocks of 16 rows, in this process."""
+    monkeypatch.setattr(records, "piece_records", lambda num_features: 8)
+    monkeypatch.setattr(mechanism, "shard_records", lambda num_features: 16)
+    monkeypatch.setattr(
+        mechanism.MixtureConfig,
+        "blocks",
+        property(lambda config: row_blocks(config.num_mixtures, 16, config.rows_per_class)),
+    )
+
+
+@pytest.fixture(params=RELEASES)
+def task(request, small_runs) -> tuple:
+    """(features, labels, plan) of a release in several shards and blocks."""
+    plan = make_plan(make_schema(), request.param, 5.0, **RELEASES[request.param])
+    return (*make_data(plan.data_schema, 60), plan)

@@ -1,0 +1,437 @@
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import pickle
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from builders import make_data, make_plan, make_schema
+from privmix import InvalidInputError, bound_records, release
+from privmix.designs import RowBlock
+from privmix.engine import make_mixers, release_records
+from privmix.ledger import Ledger
+from privmix.rng import MasterKey, guessable_secret
+
+distributed = pytest.importorskip("distributed")
+
+import dask  # noqa: E402
+from distributed import LocalCluster  # noqa: E402
+from distributed.security import Security  # noqa: E402
+
+from privmix.backends import dask as back_end  # noqa: E402
+from privmix.backends.dask import DaskBackend, PartialSums  # noqa: E402
+
+# Ends of connections and event loops that a cluster leaves to the garbage collector.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@contextmanager
+def threads_cluster(workers: int, **options) -> Iterator[LocalCluster]:
+    """Workers that are threads of this process."""
+    settings = {"memory_limit": 0, "dashboard_address": ":0", "silence_logs": "CRITICAL"} | options
+    with LocalCluster(
+        n_workers=workers, threads_per_worker=1, processes=False, **settings
+    ) as cluster:
+        yield cluster
+    gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def no_tenants() -> Iterator[None]:
+    """Workers that a test stopped are threads that keep what they held."""
+    yield
+    for tenant in back_end._tenants.values():
+        tenant.leave()
+    back_end._tenants.clear()
+
+
+@pytest.fixture(autouse=True)
+def divided(monkeypatch) -> None:
+    """Divide the records, however small, over all workers."""
+    monkeypatch.setattr(back_end, "_PART_BYTES", 1)
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[LocalCluster]:
+    with threads_cluster(4) as cluster:
+        yield cluster
+
+
+def test_bits_are_those_of_the_threads(tmp_path, task, four):
+    """Four workers, four shards; local with one thread and with two."""
+    x, y, plan = task
+    scheduler = four.scheduler_address
+    one = release(x, y, plan, out=tmp_path / "one", test_seed=1, threads=1)
+    two = release(x, y, plan, out=tmp_path / "two", test_seed=1, threads=2)
+    spread = release(
+        x, y, plan, out=tmp_path / "spread", test_seed=1, backend="dask", scheduler=scheduler
+    )
+    assert one.certificate_digest == two.certificate_digest == spread.certificate_digest
+
+
+@pytest.mark.parametrize("task", ["signed", "hybrid"], indirect=True)
+def test_records_that_are_read_in_runs(tmp_path, task, four):
+    x, y, plan = task
+    here = release(x, y, plan, out=tmp_path / "here", test_seed=1)
+    streamed = bound_records(x, y, plan.data_schema, in_memory=False)
+    with DaskBackend(four.scheduler_address) as backend:
+        there = release_records(
+            streamed, plan, out=tmp_path / "there", test_seed=1, backend=backend
+        )
+    assert there.certificate_digest == here.certificate_digest
+
+
+@pytest.mark.parametrize("task", ["poisson", "hierarchical"], indirect=True)
+def test_small_records_lie_with_every_worker(tmp_path, task, four, monkeypatch):
+    x, y, plan = task
+    monkeypatch.setattr(back_end, "_PART_BYTES", 1 << 30)
+    monkeypatch.setattr(back_end, "_sums", None)  # no partial sums are asked for
+    here = release(x, y, plan, out=tmp_path / "here", test_seed=1)
+    address = four.scheduler_address
+    there = release(
+        x, y, plan, out=tmp_path / "there", test_seed=1, backend="dask", scheduler=address
+    )
+    assert there.certificate_digest == here.certificate_digest
+
+
+def test_what_travels_is_narrow_where_it_fits():
+    for number, kind in ((2**31 - 1, np.int32), (-(2**31), np.int32), (2**31, np.int64)):
+        narrow = back_end._narrow(np.array([[0, number]]))
+        assert (narrow.dtype, narrow[0, 1]) == (kind, number)
+    large = PartialSums((np.array([[2**31 - 1]], dtype=np.int32), np.zeros((1, 0), np.int32)))
+    assert back_end._add(large, large).sums[0][0, 0] == 2**32 - 2
+    assert back_end._add(large, large).sums[0].dtype == np.int64
+
+
+def test_one_worker_and_more_classes_than_records(tmp_path, small_runs):
+    """Parts without a record, and a class without one."""
+    plan = make_plan(make_schema(7), "stratified", 5.0, sampling_prob=0.5, rows_per_class=3)
+    x, y = make_data(plan.data_schema, 2)
+    here = release(x, y, plan, out=tmp_path / "here", test_seed=1)
+    for workers in (1, 3):
+        with threads_cluster(workers) as cluster:
+            there = release(
+                x,
+                y,
+                plan,
+                out=tmp_path / f"there{workers}",
+                test_seed=1,
+                backend="dask",
+                scheduler=cluster.scheduler_address,
+            )
+        assert there.certificate_digest == here.certificate_digest
+
+
+def test_a_killed_worker_changes_nothing(tmp_path):
+    """Two processes, SIGKILL to one in the middle; its part goes to the other, then to its heir.
+
+    Several shards and blocks without a patch, which other processes would not see.
+    """
+    schema = make_schema(num_features=50, num_records=140_000)
+    plan = make_plan(schema, "signed", 5.0, mix_size=10, num_mixtures=40_000)
+    assert len(plan.mechanism.blocks) > 9
+    records = bound_records(*make_data(schema, 140_000), schema)
+    here = release_records(records, plan, out=tmp_path / "here", test_seed=1)
+    killed = []
+
+    def kill(done: int, total: int) -> None:
+        if done > total / 4 and not killed:
+            killed.append(min(client.run(os.getpid).values()))
+            os.kill(killed[0], signal.SIGKILL)
+
+    with DaskBackend(None, 2, 2) as backend:
+        client = backend._client
+        options = {"test_seed": 1, "backend": backend}
+        there = release_records(records, plan, out=tmp_path / "there", progress=kill, **options)
+        assert killed
+        client.wait_for_workers(2, timeout=60)
+        again = release_records(records, plan, out=tmp_path / "again", **options)
+        assert killed[0] not in client.run(os.getpid).values()
+    assert here.certificate_digest == there.certificate_digest == again.certificate_digest
+
+
+def release_while(change, tmp_path, task, scheduler) -> tuple[str, str]:
+    """Release with and without a change to the cluster after some rows; the two digests."""
+    x, y, plan = task
+    here = release(x, y, plan, out=tmp_path / "here", test_seed=1)
+    changed = []
+
+    def progress(done: int, total: int) -> None:
+        if not changed:
+            changed.append(change())
+
+    there = release(
+        x,
+        y,
+        plan,
+        out=tmp_path / "there",
+        test_seed=1,
+        backend="dask",
+        scheduler=scheduler,
+        progress=progress,
+    )
+    assert changed
+    return here.certificate_digest, there.certificate_digest
+
+
+@pytest.fixture
+def slow(monkeypatch) -> None:
+    """Few blocks ahead, so that most are still to be asked for when something happens."""
+    monkeypatch.setattr(back_end, "_PATIENCE_SECONDS", 0.05)
+    honest = back_end._Run.__init__
+
+    def begin(self, *arguments):
+        honest(self, *arguments)
+        self.ahead = 1
+
+    monkeypatch.setattr(back_end._Run, "__init__", begin)
+
+
+@pytest.mark.parametrize("task", ["poisson", "stratified"], indirect=True)
+class TestChangesInTheMiddle:
+    def test_a_worker_that_lost_everything_is_equipped_again(self, tmp_path, task, four, slow):
+        here, there = release_while(back_end._tenants.clear, tmp_path, task, four.scheduler_address)
+        assert here == there
+
+    def test_workers_that_come_and_go(self, tmp_path, task, slow):
+        with threads_cluster(2) as cluster:
+
+            def swap() -> None:
+                old = list(cluster.scheduler.workers)
+                cluster.scale(4)
+                cluster.sync(cluster._correct_state)
+                cluster.sync(cluster.scheduler.retire_workers, workers=old[:1])
+                cluster.sync(cluster.scheduler.remove_worker, old[1], stimulus_id="test")
+
+            here, there = release_while(swap, tmp_path, task, cluster.scheduler_address)
+        assert here == there
+
+
+@pytest.mark.parametrize("task", ["poisson"], indirect=True)
+def test_a_lease_runs_out(tmp_path, task, four, slow, monkeypatch):
+    """Workers forget by themselves, and are asked to remember again."""
+    monkeypatch.setattr(back_end, "_LEASE_SECONDS", 0.2)
+
+    def wait() -> None:
+        deadline = time.monotonic() + 20
+        while back_end._tenants and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not back_end._tenants
+
+    here, there = release_while(wait, tmp_path, task, four.scheduler_address)
+    assert here == there
+
+
+class Everything(logging.Handler):
+    """Collects what a logger says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(self.format(record))
+
+
+@pytest.mark.parametrize("task", ["poisson"], indirect=True)
+def test_no_key_and_no_record_in_graphs_or_logs(tmp_path, task, four, monkeypatch):
+    x, y, plan = task
+    secret = guessable_secret(1)
+    row = bound_records(x, y, plan.data_schema).features[7].tobytes()
+    graphs: list[bytes] = []
+    honest = four.scheduler.update_graph
+
+    async def update_graph(*arguments, **options):
+        graphs.append(pickle.dumps(arguments[1:]) + pickle.dumps(options))
+        return await honest(*arguments, **options)
+
+    monkeypatch.setitem(four.scheduler.stream_handlers, "update-graph", update_graph)
+    log, logger = Everything(), logging.getLogger("distributed")
+    children = [logger, *(logging.getLogger(f"distributed.{n}") for n in ("core", "worker"))]
+    levels = [child.level for child in children]
+    for child in children:
+        child.setLevel(logging.DEBUG)
+        child.addHandler(log)
+    try:
+        release(
+            x,
+            y,
+            plan,
+            out=tmp_path / "r",
+            test_seed=1,
+            backend="dask",
+            scheduler=four.scheduler_address,
+        )
+    finally:
+        for child, level in zip(children, levels, strict=True):
+            child.removeHandler(log)
+            child.setLevel(level)
+    said = "\n".join(log.said)
+    assert len(graphs) > 4
+    assert "'op': 'run'" in said  # the message that hands over the key was logged
+    for private in (secret, row):
+        assert all(private not in graph for graph in graphs)
+        for shown in (repr(private)[2:-1], private.hex()):
+            assert shown not in said
+    assert not back_end._tenants  # nothing stays behind
+
+
+def test_failing_tasks_show_no_sums(four):
+    """A worker logs the arguments of a task that fails."""
+    sums = PartialSums((np.full((2, 2), 123456), np.zeros((2, 0), dtype=np.int64)))
+    log, logger = Everything(), logging.getLogger("distributed.worker")
+    logger.addHandler(log)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with distributed.Client(four.scheduler_address, set_as_default=False) as client:
+            block = RowBlock(0, 0, 2, None)
+            future = client.submit(back_end._publish, "nobody", 0, block, sums, sums)
+            with pytest.raises(back_end.NotEquipped):
+                future.result(timeout=10)
+    finally:
+        logger.removeHandler(log)
+        logger.setLevel(level)
+    said = "\n".join(log.said)
+    assert "Compute Failed" in said
+    assert "123456" not in said + repr(sums)
+    assert sums.__sizeof__() == 32
+
+
+@pytest.mark.parametrize("task", ["poisson"], indirect=True)
+def test_a_task_done_twice_gives_the_same(task, monkeypatch):
+    """Publishing changes nothing in its arguments, which another task may use again."""
+    x, y, plan = task
+    records = bound_records(x, y, plan.data_schema)
+    key = MasterKey.for_test(1, b"")
+    (whole,) = make_mixers(plan.mechanism, records, key)
+    shards = len(whole.shards)
+    monkeypatch.setattr(back_end, "_mixer", lambda run, table, part: whole)
+    for block in plan.mechanism.blocks:
+        one, other = (back_end._sums("run", 0, block, part, 2) for part in range(2))
+        first = back_end._publish("run", 0, block, one, other)
+        second = back_end._publish("run", 0, block, one, other)
+        expected = whole.rows(block)
+        for rows in (first, second):
+            assert np.array_equal(rows.features, expected.features)
+            assert np.array_equal(rows.label_weights, expected.label_weights)
+        assert one.sums[0].any()
+        assert other.sums[0].any()
+    assert shards == 4
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+@pytest.mark.parametrize("shards", [1, 4, 7, 100])
+def test_every_shard_is_in_one_part(parts, shards):
+    runs = [back_end.shards_of(part, parts, shards) for part in range(parts)]
+    assert [shard for run in runs for shard in run] == list(range(shards))
+    assert max(map(len, runs)) - min(map(len, runs)) <= 1
+
+
+def test_a_worker_has_no_other_records(task):
+    x, y, plan = task
+    records = bound_records(x, y, plan.data_schema)
+    some = back_end.HeldRecords(
+        labels=records.labels,
+        feature_grid=records.feature_grid,
+        label_grid=records.label_grid,
+        num_clipped=0,
+        num_replaced=0,
+        features=records.features[16:48],
+        first=16,
+    )
+    assert np.array_equal(some.part(32, 48), records.features[32:48])
+    for run in ((0, 16), (48, 60)):
+        with pytest.raises(ValueError, match="not here"):
+            some.part(*run)
+
+
+class TestRefusals:
+    """Before anything is charged or written."""
+
+    plan = make_plan(make_schema(), "poisson", 5.0, mix_size=6, num_mixtures=20)
+
+    def refuse(self, tmp_path, words: str, **options) -> None:
+        book = Ledger(tmp_path / "l.db").open_dataset("d", epsilon_limit=9.0, delta=1e-6)
+        with pytest.raises(InvalidInputError, match=words):
+            release(
+                *make_data(self.plan.data_schema, 60),
+                self.plan,
+                out=tmp_path / "r",
+                backend="dask",
+                ledger=book.path,
+                dataset_id="d",
+                **options,
+            )
+        assert book.balance("d").charges == ()
+        assert [path.name for path in tmp_path.iterdir()] == ["l.db"]
+
+    def test_workers_that_spill(self, tmp_path):
+        with threads_cluster(1, memory_limit="1GiB") as cluster:
+            self.refuse(
+                tmp_path, "spilling to disk switched off", scheduler=cluster.scheduler_address
+            )
+
+    def test_spilling_switched_off_by_hand(self, tmp_path):
+        settings = {f"distributed.worker.memory.{name}": False for name in ("target", "spill")}
+        with (
+            dask.config.set(settings),
+            threads_cluster(1, memory_limit="1GiB") as cluster,
+            DaskBackend(cluster.scheduler_address),
+        ):
+            pass
+
+    def test_workers_of_another_version(self, tmp_path, four, monkeypatch):
+        calls = iter(["0.0.9"])
+        monkeypatch.setattr(back_end, "version", lambda name: next(calls, "0.1.0"))
+        self.refuse(tmp_path, "received 0.0.9", scheduler=four.scheduler_address)
+
+    def test_nobody_there(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(back_end, "_CONNECT_SECONDS", 0.3)
+        self.refuse(tmp_path, "can be reached and has workers", scheduler="tcp://127.0.0.1:1")
+
+    @pytest.mark.parametrize(
+        "address", ["tcp://10.0.0.1:8786", "10.0.0.1:8786", "tcp://host:8786", "ws://127.0.0.1:1"]
+    )
+    def test_plain_tcp_to_another_machine(self, tmp_path, address):
+        self.refuse(tmp_path, "a tls:// address", scheduler=address)
+
+    def test_a_scheduler_and_workers(self, tmp_path):
+        self.refuse(tmp_path, "nothing beside a scheduler", scheduler="tls://h:1", workers=2)
+
+
+@pytest.mark.parametrize("task", ["poisson"], indirect=True)
+def test_tls(tmp_path, task):
+    x, y, plan = task
+    here = release(x, y, plan, out=tmp_path / "here", test_seed=1)
+    security = Security.temporary()
+    settings = {
+        "ca-file": security.tls_ca_file,
+        "client.cert": security.tls_client_cert,
+        "client.key": security.tls_client_key,
+    }
+    with (
+        threads_cluster(2, security=security, protocol="tls://", host="127.0.0.1") as cluster,
+        dask.config.set({f"distributed.comm.tls.{k}": v for k, v in settings.items()}),
+    ):
+        assert cluster.scheduler_address.startswith("tls://")
+        there = release(
+            x,
+            y,
+            plan,
+            out=tmp_path / "there",
+            test_seed=1,
+            backend="dask",
+            scheduler=cluster.scheduler_address,
+        )
+    assert there.certificate_digest == here.certificate_digest

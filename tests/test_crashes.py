@@ -1,0 +1,286 @@
+"""Processes that are killed, disks that are full: nothing is sealed, nothing is lost or paid twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from builders import make_data, make_plan, make_schema
+from privmix import InvalidInputError, cli, engine, release, store, verify
+from privmix.accounting import account
+from privmix.ledger import Ledger
+
+KILLS = 20
+
+
+def plan_and_data() -> tuple:
+    plan = make_plan(make_schema(num_features=100), "poisson", 5.0, mix_size=20, num_mixtures=8_000)
+    return plan, make_data(plan.data_schema, 60)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def open_ledger(path: Path, plan) -> Ledger:
+    """A ledger with budget for one release."""
+    cost = account(plan.event, 1e-6).epsilon
+    return Ledger(path).open_dataset("d", epsilon_limit=1.2 * cost, delta=1e-6)
+
+
+def run_and_kill(work, after: float | None) -> bool:
+    """Run in a process of its own, killed after some seconds; whether it was."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", flush=True)
+            os._exit(1)
+    if after is not None:
+        time.sleep(after)
+        os.kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    killed = os.WIFSIGNALED(status)
+    assert killed or os.waitstatus_to_exitcode(status) == 0
+    return killed
+
+
+def kill_at_random_points(folder: Path) -> None:
+    """Kill runs of one release until 20 were cut off; each must end as the one that was left alone.
+
+    A warm process forks, so that a run is not mostly the import of libraries.
+    """
+    store._PART_BYTES = 1_000_000
+    plan, data = plan_and_data()
+    whole = files(release(*data, plan, out=folder / "whole", test_seed=1, threads=1).folder)
+    started = time.monotonic()
+    run_and_kill(lambda: release(*data, plan, out=folder / "timed", test_seed=1, threads=2), None)
+    duration = time.monotonic() - started
+    cuts = 0
+    for seed in range(20 * KILLS):
+        chance = random.Random(seed)
+        place = folder / f"run{seed}"
+        place.mkdir()
+        out, run = place / "out", place / ".out.run"
+        book = open_ledger(place / "ledger.db", plan)
+
+        def work(out=out, run=run, book=book) -> None:
+            options = {"ledger": book.path, "dataset_id": "d", "threads": 2, "test_seed": 1}
+            resume = (run / "journal.json").exists() or (run / "release").exists()
+            release(*data, plan, out=out, resume=resume, **options)
+
+        cut = 0
+        while not out.exists():
+            after = None if cut == 2 else chance.uniform(0, 1.2 * duration)
+            killed = run_and_kill(work, after)
+            cut += killed
+            print(f"seed {seed}: {'killed' if killed else 'done'} after {after}", flush=True)
+            if not out.exists():
+                assert not list(place.rglob("part-*.parquet")) or (run / "release").exists()
+                if (run / "journal.json").exists():
+                    assert (run / "journal.json").stat().st_mode & 0o777 == 0o600
+        assert files(out) == whole
+        assert len(book.balance("d").charges) == 1
+        shutil.rmtree(place)
+        cuts += cut
+        if cuts >= KILLS:
+            break
+    print(f"cut off {cuts} times", flush=True)
+
+
+def test_a_process_killed_at_random_points(tmp_path):
+    """SIGKILL 20 times, at times uniform over the run: same bytes, one charge."""
+    script = (
+        "import pathlib, sys, test_crashes as t; t.kill_at_random_points(pathlib.Path(sys.argv[1]))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", script, tmp_path],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+    cuts = int(told.stdout.split("cut off ")[1].split()[0])
+    assert cuts >= KILLS
+
+
+class Stop(BaseException):
+    """Stands for the end of the process."""
+
+
+class TestBetweenChargeAndKey:
+    def begun(self, tmp_path, monkeypatch) -> tuple:
+        plan, data = plan_and_data()
+        book = open_ledger(tmp_path / "l.db", plan)
+
+        def stop():
+            raise Stop
+
+        with monkeypatch.context() as patch, pytest.raises(Stop):
+            patch.setattr(engine, "fresh_secret", stop)
+            release(*data, plan, out=tmp_path / "r", ledger=book.path, dataset_id="d")
+        assert len(book.balance("d").charges) == 1
+        return plan, data, book
+
+    def test_the_charge_is_not_lost(self, tmp_path, monkeypatch):
+        plan, data, book = self.begun(tmp_path, monkeypatch)
+        release(*data, plan, out=tmp_path / "r", resume=True, ledger=book.path, dataset_id="d")
+        assert len(book.balance("d").charges) == 1
+        assert verify(tmp_path / "r").valid
+
+    def test_it_is_not_evaded(self, tmp_path, monkeypatch):
+        plan, data, _ = self.begun(tmp_path, monkeypatch)
+        with pytest.raises(InvalidInputError, match="the ledger it was begun with"):
+            release(*data, plan, out=tmp_path / "r", resume=True)
+        assert not (tmp_path / "r").exists()
+
+    def test_a_ledger_in_trouble_does_not_lose_the_run(self, tmp_path, monkeypatch):
+        plan, data, book = self.begun(tmp_path, monkeypatch)
+        content = book.path.read_bytes()
+        book.path.write_bytes(b"damaged" * 1000)
+        options = {"resume": True, "ledger": book.path, "dataset_id": "d"}
+        with pytest.raises(InvalidInputError, match="a ledger that can be opened"):
+            release(*data, plan, out=tmp_path / "r", **options)
+        book.path.write_bytes(content)
+        release(*data, plan, out=tmp_path / "r", **options)
+        assert len(book.balance("d").charges) == 1
+
+
+@pytest.fixture
+def holder(tmp_path) -> list[object]:
+    """The words of a release command, with a plan, records and a ledger in the folder."""
+    plan, (x, y) = plan_and_data()
+    (tmp_path / "plan.json").write_text(plan.to_json())
+    np.savez(tmp_path / "train.npz", x=x, y=y)
+    open_ledger(tmp_path / "l.db", plan)
+    words: list[object] = ["release", tmp_path / "train.npz", "--features-key", "x"]
+    words += ["--label-key", "y", "--plan", tmp_path / "plan.json", "--test-seed", 1]
+    return words
+
+
+def in_process(capsys, monkeypatch, *words: object) -> tuple[int, str]:
+    monkeypatch.setattr(sys, "argv", ["privmix", *map(str, words)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    return int(str(stop.value.code)), (capsys.readouterr().err.splitlines() or [""])[-1]
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    return lambda *words: in_process(capsys, monkeypatch, *words)
+
+
+# Bytes that a file may have: 1 (the journal fails), a few kB (the ledger), more (the first part).
+@pytest.mark.parametrize("limit", [1, 4096, 1_000_000])
+def test_a_full_disk(tmp_path, holder, run, limit):
+    """The operating system refuses to let files grow; afterwards the run goes on, paid once."""
+    ledger = ["--ledger", tmp_path / "l.db", "--dataset-id", "d"]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit == 1:
+        ledger = []  # it would be the first to fail
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        code, line = run(*holder, "--out", tmp_path / "r", *ledger)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert code == 1
+    assert re.match("error: O.*Error: .*(File too large|disk)", line)
+    assert not (tmp_path / "r").exists()
+    assert not list(tmp_path.rglob("certificate.json"))
+    resume = ["--resume"] if (tmp_path / ".r.run").exists() else []
+    assert run(*holder, "--out", tmp_path / "r", *ledger, *resume)[0] == 0
+    assert run(*holder, "--out", tmp_path / "whole")[0] == 0
+    assert files(tmp_path / "r") == files(tmp_path / "whole")
+    assert not (tmp_path / ".r.run").exists()
+    if ledger:
+        assert len(Ledger(tmp_path / "l.db").balance("d").charges) == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only to the superuser")
+def test_a_folder_that_is_read_only(tmp_path, holder, run):
+    (tmp_path / "shut").mkdir(mode=0o555)
+    code, line = run(*holder, "--out", tmp_path / "shut" / "r")
+    assert code == 2
+    assert "a place in a writable folder" in line
+
+
+def test_a_file_system_that_is_read_only(tmp_path, holder, run, monkeypatch):
+    """As it looks to a process that may write everywhere: making the run folder fails."""
+    honest = Path.mkdir
+
+    def mkdir(self, *arguments, **options):
+        if self.name == ".r.run":
+            raise OSError(30, "Read-only file system")
+        honest(self, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", mkdir)
+        code, line = run(
+            *holder, "--out", tmp_path / "r", "--ledger", tmp_path / "l.db", "--dataset-id", "d"
+        )
+    assert code == 2
+    assert "allowed is a place in a writable folder; received Read-only file system" in line
+    assert Ledger(tmp_path / "l.db").balance("d").charges == ()
+    assert run(*holder, "--out", tmp_path / "r")[0] == 0
+
+
+def table(tmp_path) -> Path:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    _, (x, y) = plan_and_data()
+    columns = {f"x{j}": x[:, j] for j in range(x.shape[1])}
+    pq.write_table(pa.table({**columns, "y": y}), tmp_path / "train.parquet")
+    return tmp_path / "train.parquet"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
+@pytest.mark.parametrize("kind", ["npz", "parquet"])
+def test_truncated_input(tmp_path, holder, run, kind, share):
+    """Refused before anything is written; nothing is charged."""
+    if kind == "parquet":
+        holder[1:6] = [table(tmp_path), "--label", "y"]
+    path = Path(str(holder[1]))
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    ledger = ["--ledger", tmp_path / "l.db", "--dataset-id", "d"]
+    before = sorted(tmp_path.iterdir())
+    code, line = run(*holder, "--out", tmp_path / "r", *ledger)
+    assert (code, str(path) in line) == (2, True)
+    assert sorted(tmp_path.iterdir()) == before
+    assert Ledger(tmp_path / "l.db").balance("d").charges == ()
+    path.write_bytes(content)
+    assert run(*holder, "--out", tmp_path / "r", *ledger)[0] == 0
+
+
+def test_input_truncated_between_two_runs(tmp_path, holder, run):
+    """A run that was cut off is not resumed on a damaged file; it is once the file is whole."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        assert run(*holder, "--out", tmp_path / "r")[0] == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    path = Path(str(holder[1]))
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    assert run(*holder, "--out", tmp_path / "r", "--resume")[0] == 2
+    path.write_bytes(content)
+    assert run(*holder, "--out", tmp_path / "r", "--resume")[0] == 0
+    assert json.loads((tmp_path / "r" / "certificate.json").read_text())["private"] is False
