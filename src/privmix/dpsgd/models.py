@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,7 @@ def wrn_16_4(channels: int = 3, num_classes: int = 10) -> nn.Module:
 
     widths = (16, 64, 128, 256)
     blocks: list[nn.Module] = []
-    for group, (before, after) in enumerate(zip(widths, widths[1:], strict=False)):
+    for group, (before, after) in enumerate(itertools.pairwise(widths)):
         blocks += [Block(before, after, 1 if group == 0 else 2), Block(after, after, 1)]
     return WideResidualNetwork(
         Convolution(channels, widths[0], 3, 1),

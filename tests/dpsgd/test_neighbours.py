@@ -1,0 +1,168 @@
+"""Removing a record changes the noiseless sum by at most the sensitivity, and nothing else."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chi2
+
+from privmix import InvalidInputError
+from privmix.dpsgd import AugmentationPlan, LinearHead, Network
+from privmix.dpsgd.gradients import PrivateViews
+from privmix.dpsgd.records import as_samples, check_records
+from privmix.dpsgd.trainer import Steps
+from privmix.rng import MasterKey
+from training_cases import Pooled, make_config, make_images, make_network
+
+KEY = MasterKey.for_test(3, b"neighbours")
+PUBLIC = make_images(10, seed=5)
+MODELS = {
+    "head": lambda: LinearHead(Pooled()),
+    "views": lambda: LinearHead(Pooled(), feature_cache="views"),
+    "base": lambda: LinearHead(Pooled(), feature_cache="base"),
+    "network": lambda: Network(make_network()),
+}
+
+
+def make_steps(model, config, images, labels):
+    records = check_records(images, labels, config)
+    synthetic = None
+    if config.augmentation.num_synthetic:
+        synthetic = as_samples(check_records(*PUBLIC, config), config.num_classes, "cpu")
+    parameters = model.initial_parameters(config)
+    parameters = parameters + 0.3 * np.random.default_rng(0).standard_normal(parameters.size)
+    source = model.bind(PrivateViews(records, config, KEY, synthetic, "cpu"), parameters.size)
+    return Steps(config, records, source, KEY), source, parameters
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("mixed", ["plain", "self", "diff"])
+def test_one_record_less(name, mixed):
+    augmentation = {
+        "plain": AugmentationPlan.plain(),
+        "self": AugmentationPlan.dp_mix_self(3, 2, crop_padding=2),
+        "diff": AugmentationPlan.dp_mix_diff(2, 3, 2, crop_padding=2),
+    }[mixed]
+    config = make_config(augmentation=augmentation, clip_norm=0.5, batch_size=30)
+    images, labels = make_images(40)
+    steps, source, parameters = make_steps(MODELS[name](), config, images, labels)
+    fewer, _, _ = make_steps(MODELS[name](), config, images[:-1], labels[:-1])
+    changed = 0
+    for step in range(6):
+        everybody, others = steps.sample(step), fewer.sample(step)
+        assert np.array_equal(everybody[everybody < 39], others)
+        whole = steps.noiseless_sum(step, parameters)
+        rest = fewer.noiseless_sum(step, parameters)
+        gap = math.sqrt(sum(int(v) ** 2 for v in whole - rest))
+        assert gap <= source.grid.sensitivity
+        if 39 in everybody:
+            changed += 1
+            assert gap > 0.01 * source.grid.sensitivity
+            if name == "network":  # quantised one by one: the change is the record's own
+                alone = source.clipped_sum(np.array([39], dtype=np.int32), step, parameters)
+                assert np.array_equal(whole - rest, alone)
+        else:
+            assert gap == 0
+    assert changed
+
+
+def test_the_bound_is_reached():
+    config = make_config(clip_norm=1e-3)
+    images, labels = make_images(5)
+    _, source, parameters = make_steps(LinearHead(Pooled()), config, images, labels)
+    one = source.clipped_sum(np.array([2], dtype=np.int32), 0, parameters).astype(float)
+    assert np.linalg.norm(one) == pytest.approx(source.grid.sensitivity, rel=1e-5)
+
+
+def test_records_get_the_same_views_whoever_is_there():
+    config = make_config()
+    images, labels = make_images(8)
+    two = check_records(images, labels, config)
+    one = check_records(images[:3], labels[:3], config)
+    for record in range(3):
+        first = PrivateViews(two, config, KEY, None, "cpu").of(record, 4)
+        second = PrivateViews(one, config, KEY, None, "cpu").of(record, 4)
+        assert torch.equal(first.inputs, second.inputs)
+    again = PrivateViews(two, config, KEY, None, "cpu").of(0, 5)
+    assert not torch.equal(
+        again.inputs, PrivateViews(two, config, KEY, None, "cpu").of(0, 4).inputs
+    )
+
+
+def test_parts_of_a_step_add_up():
+    config = make_config()
+    images, labels = make_images(20)
+    _, source, parameters = make_steps(Network(make_network()), config, images, labels)
+    everybody = np.arange(20, dtype=np.int32)
+    whole = source.clipped_sum(everybody, 1, parameters)
+    parts = [source.clipped_sum(part, 1, parameters) for part in np.array_split(everybody, 3)]
+    assert np.array_equal(whole, sum(parts))
+
+
+def test_an_empty_step_is_pure_noise():
+    config = make_config()
+    images, labels = make_images(4)
+    for model in (LinearHead(Pooled()), Network(make_network())):
+        _, source, parameters = make_steps(model, config, images, labels)
+        assert not source.clipped_sum(np.empty(0, dtype=np.int32), 0, parameters).any()
+
+
+def test_microbatches_have_twice_the_sensitivity():
+    config = make_config(microbatch_size=2, clip_norm=1e-3, augmentation=AugmentationPlan.plain())
+    images, labels = make_images(6)
+    labels[5] = (labels[4] + 1) % 3
+    steps, source, parameters = make_steps(Network(make_network()), config, images, labels)
+    fewer, other, _ = make_steps(Network(make_network()), config, images[:-1], labels[:-1])
+    pair = np.array([2], dtype=np.int32)
+    gap = source.clipped_sum(pair, 0, parameters) - other.clipped_sum(pair, 0, parameters)
+    gap = np.linalg.norm(gap.astype(float))
+    assert gap <= source.grid.sensitivity
+    single = np.linalg.norm(source.clipped_sum(pair, 0, parameters).astype(float))
+    assert source.grid.sensitivity == pytest.approx(2 * single, rel=1e-5)
+    others = np.array([0, 1], dtype=np.int32)
+    assert np.array_equal(
+        source.clipped_sum(others, 0, parameters), other.clipped_sum(others, 0, parameters)
+    )
+    assert steps.sample(0).max(initial=0) <= 2
+    assert fewer.sample(0).max(initial=0) <= 2
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+def test_virtual_batches_agree_with_single_records_or_are_refused():
+    config = make_config()
+    images, labels = make_images(11)
+    _, single, parameters = make_steps(Network(make_network()), config, images, labels)
+    everybody = np.arange(11, dtype=np.int32)
+    due = single.clipped_sum(everybody, 2, parameters).astype(float)
+    try:
+        network = Network(make_network(), records_per_call=4)
+        _, together, _ = make_steps(network, config, images, labels)
+    except InvalidInputError as error:
+        assert "records_per_call" in str(error)
+        return
+    found = together.clipped_sum(everybody, 2, parameters).astype(float)
+    assert np.linalg.norm(found - due) <= 1e-5 * np.linalg.norm(due)
+    rest = together.clipped_sum(everybody[:-1], 2, parameters)
+    alone = together.clipped_sum(everybody[-1:], 2, parameters)
+    assert np.array_equal(together.clipped_sum(everybody, 2, parameters), rest + alone)
+
+
+@pytest.mark.parametrize("name", ["head", "network"])
+def test_noise_has_the_stated_scale(name):
+    config = make_config(noise_multiplier=0.7, num_steps=2000)
+    images, labels = make_images(3)
+    steps, source, parameters = make_steps(MODELS[name](), config, images, labels)
+    drawn = []
+    while sum(map(len, drawn)) < 2000:
+        step = len(drawn)
+        total = steps.noiseless_sum(step, parameters)
+        gradient = steps.gradient(step, parameters)
+        drawn.append(gradient * config.batch_size * source.grid.units - total)
+    noise = np.concatenate(drawn) / (0.7 * source.grid.sensitivity)
+    # Two-sided chi-square test with false-alarm probability 1e-8.
+    low, high = chi2.ppf([5e-9, 1 - 5e-9], noise.size)
+    assert low < np.square(noise).sum() < high
+    assert high * 1.5**-2 < low
