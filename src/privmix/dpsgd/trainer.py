@@ -40,10 +40,11 @@ from privmix.dpsgd.gradients import (
 from privmix.dpsgd.plan import TrainingConfig, TrainingPlan
 from privmix.dpsgd.records import TrainingRecords, as_samples, check_inputs, check_records
 from privmix.dpsgd.research import GradientHistograms
-from privmix.engine import Progress, check_out
+from privmix.engine import check_out
 from privmix.journal import Journal, RunFolder, write_durably
 from privmix.ledger import Ledger
 from privmix.noise import rounded_gaussian
+from privmix.records import Progress
 from privmix.rng import MasterKey, fresh_secret, guessable_secret
 from privmix.store import file_digests
 
