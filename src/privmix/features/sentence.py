@@ -129,20 +129,30 @@ class SentenceExtractor(BaseExtractor):
         """Batch size for texts of a padded length: 1 where a text's place changes a bit."""
         found = self.__dict__.setdefault("_agreed", {})
         if length not in found:
-            torch = load("torch", "text")
-            generator = torch.Generator().manual_seed(length)
-            tokens = torch.randint(
-                len(self._network.tokenizer), (self.batch_size + 1, length), generator=generator
-            )
-            mask = torch.ones_like(tokens)
-            mask[:, length - length // 4 :] = 0  # some of it is padding
-
-            def run(ids: Any) -> Any:
-                return torch.from_numpy(self._run({"input_ids": ids, "attention_mask": mask[1:]}))
-
-            same = places_agree(run, tokens[0], tokens[1:])
-            found[length] = self.batch_size if same else 1
+            found[length] = self.batch_size if self._places_agree(length) else 1
         return int(found[length])
+
+    def _places_agree(self, length: int) -> bool:
+        """Try a made-up text at every place, beside padded texts and beside texts without padding.
+
+        A batch without any padding may take another path, so a text must not see which it is in.
+        """
+        torch = load("torch", "text")
+        generator = torch.Generator().manual_seed(length)
+        shape = (self.batch_size + 1, length)
+        tokens = torch.randint(len(self._network.tokenizer), shape, generator=generator)
+        texts = torch.stack([tokens, torch.ones_like(tokens)], dim=1)
+        padded = texts.clone()
+        padded[:, 1, length - length // 4 :] = 0
+
+        def run(batch: Any) -> Any:
+            tokens, mask = batch.unbind(1)
+            return torch.from_numpy(self._run({"input_ids": tokens, "attention_mask": mask}))
+
+        mixed = torch.cat([texts[:1], padded[2:]])
+        return places_agree(run, texts[0], padded[1:]) and torch.equal(
+            run(mixed)[0], run(texts[:-1])[0]
+        )
 
     def _run(self, batch: dict[str, Any]) -> NDArray[np.float32]:
         device = choose_device(self.device)
