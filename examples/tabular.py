@@ -116,7 +116,7 @@ def main() -> None:
                 results.setdefault(name, []).append(score)
     print(f"{'':26} accuracy         balanced accuracy")
     for name, scores in sorted(results.items()):
-        mean, spread = np.mean(scores, axis=0), np.std(scores, axis=0, ddof=1)
+        mean, spread = np.mean(scores, axis=0), np.std(scores, axis=0, ddof=min(1, len(scores) - 1))
         print(f"{name:26} {mean[0]:.3f} +- {spread[0]:.3f}  {mean[1]:.3f} +- {spread[1]:.3f}")
 
 

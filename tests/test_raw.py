@@ -202,6 +202,15 @@ class TestBadImages:
         kept = [x for x in images if x is not None]
         assert (np.array(kept) == pictures(5)).all()
 
+    def test_large_images_make_short_blocks(self, monkeypatch):
+        items = [png(a) for a in pictures(5)]
+        monkeypatch.setattr("privmix.raw.records._BLOCK_BYTES", 2 * pictures(1).nbytes)
+        for source in (items, pa.table({"img": items})):
+            column = None if source is items else "img"
+            blocks = list(open_records(source, kind="image", column=column).blocks(4))
+            assert [block.start for block in blocks] == [0, 2, 4]
+            assert (np.concatenate([block.records for block in blocks]) == pictures(5)).all()
+
     def test_public_limits(self):
         items = [png(pictures(1)[0])]
         for limits in (Limits(max_image_pixels=29), Limits(max_image_bytes=50)):

@@ -21,6 +21,7 @@ from privmix.records import BadRecordPolicy
 Kind = Literal["image", "text", "table"]
 Label = Any  # an integer, a string, a number or a list of numbers; None where there is none
 
+_BLOCK_BYTES = 256 << 20
 _REMEDY = "on_bad_record='zero', --on-bad-record zero, blanks such records"
 
 
@@ -89,33 +90,46 @@ class RawRecords(ABC):
 
     @abstractmethod
     def blocks(self, size: int, start: int = 0) -> Iterator[RawBlock]:
-        """Yield the records from position ``start`` on, ``size`` at a time; the last may be short."""
+        """Yield the records from position ``start`` on, at most ``size`` at a time.
+
+        A block of images is shorter where ``size`` of them would take more than 256 MiB or so.
+        """
 
     @abstractmethod
     def place(self, index: int) -> str:
         """Say where record ``index`` is found, for the data holder's eyes only."""
 
-    def _block(
+    def _judge(
         self,
         start: int,
         items: Sequence[Any],
         convert: Callable[[Any], Any],
         labels: Sequence[Label] | None,
-    ) -> RawBlock:
-        """Judge records one by one; under ``error`` the first bad one ends the reading."""
+    ) -> Iterator[RawBlock]:
+        """Judge records one by one; under ``error`` the first bad one ends the reading.
+
+        Yields one block, or several where the images of one would fill the memory.
+        """
         records: list[Any] = []
         kept: list[Label] = []
-        bad = np.zeros(len(items), dtype=bool)
+        bad: list[bool] = []
+        size = 0
         for row, item in enumerate(items):
             try:
                 record = convert(item)
                 label = None if labels is None else self._label(labels[row])
+                bad.append(False)
             except BadRecord as problem:
                 self._refuse(start + row, problem)
-                bad[row], record, label = True, None, None
+                record, label = None, None
+                bad.append(True)
             records.append(record)
             kept.append(label)
-        return RawBlock(start, records, None if labels is None else object_array(kept), bad)
+            size += getattr(record, "nbytes", 0)
+            if size >= _BLOCK_BYTES or row == len(items) - 1:
+                found = None if labels is None else object_array(kept)
+                yield RawBlock(start + row + 1 - len(bad), records, found, np.array(bad))
+                records, kept, bad, size = [], [], [], 0
 
     def _label(self, label: Label) -> Label:
         """Check that a label is there and, given classes, that it is one of them."""

@@ -22,7 +22,8 @@ from privmix.records import BadRecordPolicy
 # Opens a source and yields its rows from a position on, as tables of any length.
 Scan = Callable[[int], Iterator[pa.Table]]
 
-_BATCH_ROWS = 1024
+_BATCH_ROWS = 256
+_IMAGE_ROWS = 128  # of encoded images, held at once
 _CSV_BLOCK = 16 << 20  # also the longest row
 
 
@@ -75,7 +76,7 @@ class ImageFolder(_Source):
         """Yield the records in blocks."""
         for first in range(start, len(self._paths), size):
             part = slice(first, first + size)
-            yield self._block(first, self._paths[part], self._convert, self._labels[part])
+            yield from self._judge(first, self._paths[part], self._convert, self._labels[part])
 
     def place(self, index: int) -> str:
         """Say where a record is found."""
@@ -129,7 +130,7 @@ class Items(_Source):
                 items = [pair[0] for pair in items]
             elif self._labels is not None:
                 labels = [_scalar(self._labels[row]) for row in rows]
-            yield self._block(first, items, self._convert, labels)
+            yield from self._judge(first, items, self._convert, labels)
 
     def _get(self, row: int) -> Any:
         if not self._paired:
@@ -209,21 +210,25 @@ class TableRecords(_Source):
     def blocks(self, size: int, start: int = 0) -> Iterator[RawBlock]:
         """Yield the records in blocks."""
         position = start
+        if self.kind == "image":
+            size = min(size, _IMAGE_ROWS)
         for rows in _rebatch(self._scan(start), size):
-            yield self._rows(position, rows)
+            yield from self._rows(position, rows)
             position += rows.num_rows
         if position == start == 0:
             _validate.fail(self.name, "at least one record", "none")
 
-    def _rows(self, start: int, rows: pa.Table) -> RawBlock:
+    def _rows(self, start: int, rows: pa.Table) -> Iterator[RawBlock]:
         labels = None
         if self._label_column is not None:
             labels = [self._read_label(v) for v in _values(rows[self._label_column])]
         if self._table is None:
-            return self._block(start, _values(rows[self._column]), self._convert, labels)
+            yield from self._judge(start, _values(rows[self._column]), self._convert, labels)
+            return
         cells, wrong = read_cells(rows, self._table)
-        block = self._block(start, range(rows.num_rows), lambda row: _raise(wrong, row), labels)
-        return block._replace(records=blank_rows(cells, block.bad))
+        whole = range(rows.num_rows)
+        for block in self._judge(start, whole, lambda row: _raise(wrong, row), labels):
+            yield block._replace(records=blank_rows(cells, block.bad))
 
     def _read_label(self, value: Any) -> Any:
         if isinstance(value, bytes):
