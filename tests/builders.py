@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from privmix import Schema
-from privmix.plan import ReleasePlan, configure
+from privmix.plan import RECORD, PrivacyUnit, ReleasePlan, configure, planned_sizes
 
 
 def make_schema(num_classes: int = 3, num_features: int = 5, num_records: int = 60) -> Schema:
@@ -25,7 +25,13 @@ def make_data(schema: Schema, count: int, seed: int = 0) -> tuple[np.ndarray, np
     return x / np.linalg.norm(x, axis=1, keepdims=True), np.array(schema.classes)[y]
 
 
-def make_plan(schema: Schema, design: str, noise_multiplier: float = 1.0, **options) -> ReleasePlan:
+def make_plan(
+    schema: Schema,
+    design: str,
+    noise_multiplier: float = 1.0,
+    unit: PrivacyUnit = RECORD,
+    **options,
+) -> ReleasePlan:
     """A plan with a given noise, for tests that are not about calibration."""
-    sizes = {n: getattr(schema, n) for n in ("num_records", "num_classes", "num_features")}
-    return ReleasePlan.for_config(configure(sizes, design, options, noise_multiplier), 1e-5, schema)
+    config = configure(planned_sizes(schema), design, options, noise_multiplier)
+    return ReleasePlan.for_config(config, 1e-5, schema, unit=unit)

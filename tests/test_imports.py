@@ -23,6 +23,7 @@ ORDER = [
     "rng",
     "journal",
     "sources",
+    "units",
     "records",
     "designs",
     "mixing",

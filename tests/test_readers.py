@@ -122,3 +122,69 @@ class TestBadFiles:
     def test_repeated_names(self, tmp_path):
         (tmp_path / "t.csv").write_text("u,u,label\n1,2,a\n")
         self.refused(tmp_path / "t.csv", "distinct names", label="label")
+
+
+class TestVectorLabels:
+    def test_named_columns_and_a_column_of_lists(self, tmp_path):
+        write(tmp_path / "t.parquet", {"u": X[:, 0], "lo": [1.0, 2.0, 3.0], "hi": [4, 5, None]})
+        options = {"target": "regression", "classes": ("lo", "hi")}
+        for label in (None, ["lo", "hi"]):
+            data = read_labelled(tmp_path / "t.parquet", label=label, **options)
+            assert data.features.tolist() == X[:, :1].tolist()
+            assert data.labels[:2].tolist() == [[1, 4], [2, 5]]
+            assert np.isnan(data.labels[2, 1])
+        swapped = read_labelled(tmp_path / "t.parquet", label=["hi", "lo"], **options)
+        assert swapped.labels[0].tolist() == [4, 1]
+        write(tmp_path / "l.parquet", {"u": X[:, 0], "w": [[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]]})
+        data = read_labelled(tmp_path / "l.parquet", label=["w"], target="soft", classes=("a", "b"))
+        assert data.labels.tolist() == [[0.5, 0.5], [1, 0], [0, 1]]
+
+    def test_an_array(self, tmp_path):
+        np.savez(tmp_path / "t.npz", x=X, y=np.eye(3))
+        data = read_labelled(tmp_path / "t.npz", features_key="x", label_key="y", target="soft")
+        assert data.labels.tolist() == np.eye(3).tolist()
+
+    @pytest.mark.parametrize(
+        ("label", "words"),
+        [
+            (None, "a column of .*: u, lo, hi; received 'a'"),
+            (["lo"] * 3, "1 or 2 columns for target soft; received 3"),
+            (["lo", "lo"], "distinct columns"),
+        ],
+    )
+    def test_missing_columns(self, tmp_path, label, words):
+        (tmp_path / "t.csv").write_text("u,lo,hi\n1,0,1\n")
+        with pytest.raises(InvalidInputError, match=words):
+            read_labelled(tmp_path / "t.csv", label=label, target="soft", classes=("a", "b"))
+
+    def test_classes_have_one_column(self, tmp_path):
+        (tmp_path / "t.csv").write_text("u,lo,hi\n1,0,1\n")
+        with pytest.raises(InvalidInputError, match="--label: allowed is 1 columns"):
+            read_labelled(tmp_path / "t.csv", label=["lo", "hi"], classes=(0, 1))
+
+
+class TestUnitColumns:
+    def test_the_unit_is_no_feature(self, tmp_path):
+        columns = {"u": X[:, 0], "label": Y, "who": ["p1", None, "p1"]}
+        write(tmp_path / "t.parquet", columns)
+        data = read_labelled(tmp_path / "t.parquet", label="label", unit_column="who")
+        assert data.features.shape == (3, 1)
+        assert data.units.tolist() == ["p1", None, "p1"]
+
+    def test_csv_files_hold_text(self, tmp_path):
+        (tmp_path / "t.csv").write_text("u,who,label\n1,7,a\n2,007,b\n3,,a\n")
+        data = read_labelled(tmp_path / "t.csv", label="label", unit_column="who")
+        assert data.units.tolist() == ["7", "007", ""]
+
+    def test_arrays(self, tmp_path):
+        np.savez(tmp_path / "t.npz", x=X, y=Y, who=[4, 4, 5])
+        options = {"features_key": "x", "label_key": "y"}
+        data = read_labelled(tmp_path / "t.npz", unit_column="who", **options)
+        assert data.units.tolist() == [4, 4, 5]
+        with pytest.raises(InvalidInputError, match="--unit-column: .*x, y, who; received 'whom'"):
+            read_labelled(tmp_path / "t.npz", unit_column="whom", **options)
+
+    def test_no_such_column(self, tmp_path):
+        (tmp_path / "t.csv").write_text("u,who,label\n1,7,a\n")
+        with pytest.raises(InvalidInputError, match="--unit-column: .*received 'whom'"):
+            read_labelled(tmp_path / "t.csv", label="label", unit_column="whom")

@@ -109,7 +109,12 @@ def test_every_source_makes_the_same_files(tmp_path, name):
     assert np.array_equal(opened.features.read(0, 9), x[:9])
     assert opened.labels.tolist() == y.tolist()
     swept = release_records(
-        stream(plan, *opened), plan, out=tmp_path / "out", test_seed=1, sums_bytes=1000, threads=2
+        stream(plan, opened.features, opened.labels),
+        plan,
+        out=tmp_path / "out",
+        test_seed=1,
+        sums_bytes=1000,
+        threads=2,
     )
     assert swept.certificate_digest == whole.certificate_digest
 

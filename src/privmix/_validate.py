@@ -8,9 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from numbers import Integral, Real
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 
 class InvalidInputError(ValueError):
@@ -96,6 +102,17 @@ class FrozenModel(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, ser_json_inf_nan="constants"
     )
+
+    # Fields that are written only where they differ from their default, so that what was said
+    # before there were such fields is said in the same bytes.
+    _seldom: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = handler(self)
+        fields = type(self).model_fields
+        plain = [name for name in self._seldom if getattr(self, name) == fields[name].default]
+        return {name: value for name, value in data.items() if name not in plain}
 
     def __init__(self, **data: Any) -> None:
         try:

@@ -11,7 +11,7 @@ import math
 import platform
 import re
 from importlib.metadata import version
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -80,7 +80,10 @@ class Certificate(FrozenModel):
 
     Attributes:
         private: False for a release made with a test seed, which protects nobody.
-        privacy_unit: Whose presence is protected: one record.
+        privacy_unit: Whose presence is protected: one ``record``, or one ``unit`` with all of its
+            records.
+        unit_column: ``unit``: the public name of what a unit is; None for ``record``.
+        max_records_per_unit: ``unit``: how many records of a unit took part at most.
         mechanism: The mechanism with all its parameters.
         event: Charged preprocessing and the mechanism, composed, as the accountants see them.
         epsilon: Certified at ``delta``.
@@ -96,10 +99,13 @@ class Certificate(FrozenModel):
     """
 
     model_config = ConfigDict(populate_by_name=True)
+    _seldom: ClassVar[tuple[str, ...]] = ("unit_column", "max_records_per_unit")
 
     format_version: Literal[1] = FORMAT_VERSION
     private: bool
-    privacy_unit: Literal["record"] = "record"
+    privacy_unit: Literal["record", "unit"] = "record"
+    unit_column: str | None = None
+    max_records_per_unit: int | None = None
     neighboring_relation: Relation
     epsilon: float
     delta: float
@@ -142,6 +148,9 @@ class Certificate(FrozenModel):
         accounting = account(event, plan.delta)
         return cls(
             private=private,
+            privacy_unit="record" if plan.unit_column is None else "unit",
+            unit_column=plan.unit_column,
+            max_records_per_unit=plan.max_records_per_unit,
             neighboring_relation=config.neighboring_relation,
             epsilon=accounting.epsilon,
             delta=plan.delta,
@@ -178,6 +187,8 @@ class Certificate(FrozenModel):
             disk_bytes=0,
             data_schema=self.data_schema,
             preprocessing=self.preprocessing,
+            unit_column=self.unit_column,
+            max_records_per_unit=self.max_records_per_unit,
         )
 
     def recheck(self) -> list[str]:

@@ -95,6 +95,7 @@ class Mixer:
         table: int = 0,
         sums: type[BlockSums] = BlockSums,
     ) -> None:
+        records.check_sampled()
         self.config, self._records, self._key, self._table = config, records, key, table
         self._new_sums = sums
         self._eligible = self._draw_eligibility()
@@ -284,6 +285,7 @@ def release(
     plan: ReleasePlan,
     *,
     out: str | Path,
+    units: ArrayLike | None = None,
     on_bad_record: BadRecordPolicy = "error",
     resume: bool = False,
     ledger: str | Path | None = None,
@@ -303,9 +305,12 @@ def release(
         features: (count, num_features) real numbers; longer vectors are clipped. A memory-mapped
             array or a source (``readers.read_labelled``) is read in runs. With an ``extractor``: the
             records that it turns into features.
-        labels: (count,) values out of the schema's classes.
+        labels: (count,) values out of the schema's classes; (count, num_classes) numbers for other
+            targets.
         plan: A plan with a schema.
         out: Release folder; must not exist, or be empty. It appears whole or not at all.
+        units: (count,) integers or strings, the owner of each record, for a plan with a
+            ``unit_column``; a sample of at most ``max_records_per_unit`` of each is mixed.
         on_bad_record: ``error`` or ``zero``; see ``records.bound_records``.
         resume: Go on with a run into ``out`` that was cut off: same plan, same records, same bits,
             no second charge.
@@ -340,6 +345,7 @@ def release(
     threads = default_threads() if threads is None else _validate.integer("threads", threads)
     target = check_out(out)
     recheck_plan(plan)
+    check_units(plan, units is not None)
     if extractor is not None:
         features = extractor.transform(features)  # type: ignore[arg-type]
     source = feature_source(features, plan.data_schema.num_features)
@@ -349,6 +355,7 @@ def release(
         labels,
         plan.data_schema,
         on_bad_record,
+        units=units,
         in_memory=layout.in_memory,
         threads=threads,
     )
@@ -405,6 +412,7 @@ def release_records(
     ``sums_bytes`` bounds the sums of one sweep over streamed records. Without a ``backend``, that many
     ``threads`` of this process do the mixing.
     """
+    check_units(plan, records.units is not None)
     _check_count(plan, records)
     certificate = Certificate.for_plan(plan, private=True, files={}, extractor=extractor)
     return_memory()  # the accountant's grids
@@ -430,7 +438,8 @@ def release_records(
                         run.abandon()
                     raise
             certificate = certificate.model_copy(update={"private": journal.private})
-            mixed = _preprocess(run.release_folder, plan, records, journal.key)
+            sampled = _sampled(plan, records, journal.key)
+            mixed = _preprocess(run.release_folder, plan, sampled, journal.key)
             job = Job(plan.mechanism, mixed, journal.key, make_mixers, sums_bytes)
             backend = LocalBackend(threads) if backend is None else backend
             _write_parts(run.release_folder, plan, job, backend, progress)
@@ -445,6 +454,22 @@ def release_records(
         _make_alike(run.release_folder)  # again, for a run that was cut off just before
         run.publish()
     return Release(out)
+
+
+def check_units(plan: ReleasePlan, given: bool) -> None:
+    """Refuse records without owners where a plan protects owners, and the other way round."""
+    if plan.unit_column is None and given:
+        _validate.fail("units", "nothing: the plan protects records, not units", "some")
+    if plan.unit_column is not None and not given:
+        allowed = f"the {plan.unit_column!r} of each record, which the plan protects"
+        _validate.fail("units", allowed, "nothing")
+
+
+def _sampled(plan: ReleasePlan, records: Records, key: MasterKey) -> Records:
+    """Return the records that take part: all, or a sample of each unit's."""
+    if plan.max_records_per_unit is None:
+        return records
+    return records.sampled(key.stream("units"), plan.max_records_per_unit)
 
 
 def _check_count(plan: ReleasePlan, records: Records) -> None:

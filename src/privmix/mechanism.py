@@ -7,7 +7,7 @@ event, so that they cannot disagree.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -25,6 +25,7 @@ from privmix.accounting import (
 from privmix.designs import WEIGHT_SCALE, RowBlock, row_blocks
 from privmix.noise import MAX_STDDEV
 from privmix.records import shard_records
+from privmix.schema import Target
 
 MixtureDesign = Literal["poisson", "signed", "stratified", "hierarchical", "uniform", "transposed"]
 Design = Literal[
@@ -45,40 +46,70 @@ DESIGNS: tuple[Design, ...] = (
 # double on the way makes it smaller.
 _ROUNDING_ALLOWANCE = 1 + 1e-12
 _BLOCK_BYTES = 4 << 20
-# What one record can change of a feature sum and of a one-hot label sum, squared, in clip norms:
-# a record comes or goes, or a vector is replaced by another, which for labels is another corner
-# of the simplex.
-_SQUARED_CHANGE = {"add_or_remove_one": (1.0, 1.0), "replace_one": (4.0, 2.0)}
+# Designs that keep the records of each class apart: a record must have one class.
+_CLASS_DESIGNS = ("stratified", "hybrid", "hierarchical")
+
+
+def squared_change(relation: Relation, target: Target = "class") -> tuple[float, float]:
+    """What one record can change of a feature sum and of a label sum, squared, in clip norms.
+
+    A record comes or goes, (1, 1); or its vectors are replaced by others of no larger norm C. Then
+    features move by at most 2 C, from x to -x, and so do ``regression`` labels. Other labels y, y'
+    have no negative entries, so that their inner product is not negative and
+    ||y - y'||^2 <= ||y||^2 + ||y'||^2 <= 2 C^2.
+    """
+    if relation == "add_or_remove_one":
+        return 1.0, 1.0
+    return 4.0, 4.0 if target == "regression" else 2.0
 
 
 def joint_noise_multiplier(
-    feature: float, label: float | None, relation: Relation = "add_or_remove_one"
+    feature: float,
+    label: float | None,
+    relation: Relation = "add_or_remove_one",
+    target: Target = "class",
 ) -> float:
     """Combine feature and label noise multipliers.
 
     1/s^2 = 1/s_x^2 + 1/s_y^2 under add_or_remove_one: in units of each part's noise, one record
     moves a row by the vector (x / (s_x C_x), y / (s_y C_y)), whose squared norm is at most that
-    sum. Under replace_one, x may become -x and a one-hot y another one:
-    1/s^2 = 4/s_x^2 + 2/s_y^2. ``None`` stands for labels that are public or absent: they cost
-    nothing.
+    sum. Under replace_one, x may become -x and y another label: 1/s^2 = 4/s_x^2 + 2/s_y^2, and
+    4/s_x^2 + 4/s_y^2 for ``regression`` (see :func:`squared_change`). ``None`` stands for labels
+    that are public or absent: they cost nothing.
     """
-    feature_change, label_change = _SQUARED_CHANGE[relation]
+    feature_change, label_change = squared_change(relation, target)
     label_part = 0.0 if label is None else label_change / label**2
     return 1 / math.sqrt(feature_change / feature**2 + label_part)
 
 
 def split_noise_multiplier(
-    joint: float, label_balance: float | None, relation: Relation = "add_or_remove_one"
+    joint: float,
+    label_balance: float | None,
+    relation: Relation = "add_or_remove_one",
+    target: Target = "class",
 ) -> tuple[float, float | None]:
     """Split a joint noise multiplier into (feature, label) with label = label_balance * feature.
 
     Without a balance there is no label noise.
     """
-    feature_change, label_change = _SQUARED_CHANGE[relation]
+    feature_change, label_change = squared_change(relation, target)
     if label_balance is None:
         return joint * math.sqrt(feature_change), None
     feature = joint * math.sqrt(feature_change + label_change / label_balance**2)
     return feature, label_balance * feature
+
+
+def admits(design: str, target: Target) -> bool:
+    """Whether a design can mix labels of this kind."""
+    return target == "class" or design not in _CLASS_DESIGNS
+
+
+def check_target(design: Design, target: Target, num_classes: int) -> None:
+    """Refuse a design that does not admit such labels, and too few classes or outputs."""
+    if not admits(design, target):
+        others = ", ".join(name for name in DESIGNS if name not in _CLASS_DESIGNS)
+        _validate.fail("design", f"{others} for target {target}: labels are no classes", design)
+    _validate.integer("num_classes", num_classes, at_least=1 if target == "regression" else 2)
 
 
 class MixtureConfig(FrozenModel):
@@ -87,7 +118,7 @@ class MixtureConfig(FrozenModel):
     Attributes:
         design: How records enter rows.
         num_records: Planning constant n (``uniform``: the exact and public number).
-        num_classes: K.
+        num_classes: K; the number of outputs for ``regression``.
         num_features: d.
         num_mixtures: Number of rows T published.
         sampling_prob: Probability that a record enters a row (``stratified``: a row of its class).
@@ -107,8 +138,12 @@ class MixtureConfig(FrozenModel):
         rows_per_record: ``transposed``: number of rows that a record enters.
         weight_alpha: ``uniform``: concentration of Dirichlet weights, or None for equal ones.
         weight_clip: ``uniform``: upper bound on a weight.
+        target: What labels are, as the schema states it; it decides how far one record's label can
+            be from another's.
 
     """
+
+    _seldom: ClassVar[tuple[str, ...]] = ("target",)
 
     design: MixtureDesign
     num_records: int
@@ -126,12 +161,13 @@ class MixtureConfig(FrozenModel):
     rows_per_record: int | None = None
     weight_alpha: float | None = None
     weight_clip: float | None = None
+    target: Target = "class"
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         for name in ("num_records", "num_features", "num_mixtures"):
             _validate.integer(name, getattr(self, name))
-        _validate.integer("num_classes", self.num_classes, at_least=2)
+        check_target(self.design, self.target, self.num_classes)
         _validate.probability("sampling_prob", self.sampling_prob)
         _validate.real("mix_size", self.mix_size, above=0.0, at_most=self.num_records)
         for name in ("noise_multiplier", "feature_noise_multiplier", "label_noise_multiplier"):
@@ -202,7 +238,10 @@ class MixtureConfig(FrozenModel):
     @property
     def _joint(self) -> float:
         return joint_noise_multiplier(
-            self.feature_noise_multiplier, self.label_noise_multiplier, self.neighboring_relation
+            self.feature_noise_multiplier,
+            self.label_noise_multiplier,
+            self.neighboring_relation,
+            self.target,
         )
 
     @property
@@ -379,6 +418,11 @@ class HybridConfig(FrozenModel):
         return sum(component.num_mixtures for component in self.components)
 
     @property
+    def target(self) -> Target:
+        """What labels are: this design needs classes."""
+        return "class"
+
+    @property
     def neighboring_relation(self) -> Relation:
         """The relation of both parts."""
         return "add_or_remove_one"
@@ -406,10 +450,11 @@ def mixture_config(
     elif label_balance is not None:
         _validate.real("label_balance", label_balance, above=0.0)
     relation = layout.get("neighboring_relation", "add_or_remove_one")
-    feature, label = split_noise_multiplier(noise_multiplier, label_balance, relation)
+    target = layout.get("target", "class")
+    feature, label = split_noise_multiplier(noise_multiplier, label_balance, relation, target)
     return MixtureConfig(
         **layout,
-        noise_multiplier=joint_noise_multiplier(feature, label, relation),
+        noise_multiplier=joint_noise_multiplier(feature, label, relation, target),
         feature_noise_multiplier=feature,
         label_noise_multiplier=label,
     )

@@ -42,6 +42,7 @@ def memory_layout(
     threads: int,
     *,
     raw_width: int | None = None,
+    sampled: bool = False,
     other_bytes: int = 0,
     place: str = "max_memory",
 ) -> MemoryLayout:
@@ -54,6 +55,7 @@ def memory_layout(
             that works.
         threads: Number of threads.
         raw_width: Number of features before preprocessing, if there is any.
+        sampled: Whether a sample of each unit's records is taken, which makes a copy.
         other_bytes: What the input and the preprocessing keep in memory by themselves.
         place: What an error names.
 
@@ -64,9 +66,13 @@ def memory_layout(
     parts = mechanism.components
     width = mechanism.num_features
     widest = max(width, raw_width or 0)
-    kept = width + (raw_width or 0)
+    kept = width + (raw_width or 0) + ((raw_width or width) if sampled else 0)
     limit = default_memory() if max_memory is None else max_memory
     fixed = _INTERPRETER + other_bytes + 16 * num_records
+    if sampled:  # identifiers as Python objects, and who owns what
+        fixed += 128 * num_records
+    if any(part.target != "class" for part in parts):  # label vectors, also as they came
+        fixed += (8 + 8 + 2) * num_records * parts[0].num_classes
     fixed += max(_working_bytes(part, threads) for part in parts)
     fixed += threads * piece_records(raw_width or width) * widest * (8 + 8 + 2)
     choices = 8 * max(part.rows_per_record or 0 for part in parts)

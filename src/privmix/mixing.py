@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -141,7 +143,7 @@ class BlockSums:
     def add(
         self,
         values: NDArray[np.int16],
-        labels: NDArray[np.int32],
+        labels: NDArray[Any],
         label_one: int,
         rows: NDArray[np.int64],
         inclusions: Inclusions,
@@ -150,9 +152,15 @@ class BlockSums:
         starts, records, weights = inclusions
         self._make_room(rows, np.diff(starts))
         self._add_features(values, rows, inclusions)
-        if self.labels.shape[1]:
+        if not self.labels.shape[1]:
+            return
+        if labels.ndim == 1:
             some = np.empty(0, dtype=np.int32) if weights is None else weights
             add_labels(labels, label_one, rows, starts, records, some, self.labels)
+        elif weights is None:  # vectors, as features are
+            add_features(labels, rows, starts, records, self.labels)
+        else:
+            add_weighted_features(labels, rows, starts, records, weights, self.labels)
 
     def _add_features(
         self, values: NDArray[np.int16], rows: NDArray[np.int64], inclusions: Inclusions
@@ -166,7 +174,7 @@ class BlockSums:
     def add_all(
         self,
         values: NDArray[np.int16],
-        labels: NDArray[np.int32],
+        labels: NDArray[Any],
         label_one: int,
         rows: NDArray[np.int64],
         records: NDArray[np.int32],

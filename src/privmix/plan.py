@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, Self, TypedDict, Unpack, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypedDict, Unpack, cast
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -15,12 +15,15 @@ from privmix._validate import FrozenModel
 from privmix.accounting import (
     ComposedEvent,
     Event,
+    GroupEvent,
     Reading,
     account,
     calibrate,
     calibrate_noise_multiplier,
+    gdp_epsilon,
     gdp_mu_from,
     group_epsilon,
+    per_record,
 )
 from privmix.mechanism import (
     DESIGNS,
@@ -28,6 +31,8 @@ from privmix.mechanism import (
     MixtureConfig,
     Relation,
     ReleaseConfig,
+    admits,
+    check_target,
     hybrid_config,
     mixture_config,
 )
@@ -77,6 +82,51 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
+class PrivacyUnit(NamedTuple):
+    """Whose presence a release protects: one record, or one owner of several.
+
+    Attributes:
+        column: The owners' public name, which is a column of the input; None for records.
+        max_records: Most records of an owner that take part; None for records.
+
+    """
+
+    column: str | None = None
+    max_records: int | None = None
+
+    def check(self, relation: Relation) -> None:
+        """Refuse half a unit, and a relation under which nothing follows for units."""
+        if (self.column is None) != (self.max_records is None):
+            missing = "unit_column" if self.column is None else "max_records_per_unit"
+            other = "max_records_per_unit" if self.column is None else "unit_column"
+            _validate.fail(missing, f"a value beside {other}", "nothing")
+        if self.column is None:
+            return
+        if not isinstance(self.column, str) or not self.column.strip() or self.column == "record":
+            _validate.fail("unit_column", "a name other than 'record'", repr(self.column))
+        _validate.integer("max_records_per_unit", self.max_records, at_most=10**6)
+        if relation != "add_or_remove_one":
+            # Replacing a unit by another changes the number of records.
+            allowed = "nothing for a release under replace_one, whose number of records is fixed"
+            _validate.fail("unit_column", allowed, self.column)
+
+    def event(self, event: Event) -> Event:
+        """Return an event of records as the unit sees it."""
+        if self.column is None or self.max_records is None:
+            return event
+        assert not isinstance(event, GroupEvent)
+        return GroupEvent(unit=self.column, group_size=self.max_records, event=event)
+
+    def record_mu(self, epsilon: float, delta: float) -> float:
+        """GDP parameter of a record where all of a unit's have (epsilon, delta): by it noise is
+        divided and a design is chosen, while the event is accounted for as it is.
+        """
+        return gdp_mu_from(epsilon, delta) / (self.max_records or 1)
+
+
+RECORD = PrivacyUnit()
+
+
 class ReleasePlan(FrozenModel):
     """A mechanism with its guarantee and its cost, ready for ``privmix.release``.
 
@@ -93,10 +143,15 @@ class ReleasePlan(FrozenModel):
             which cannot be released.
         preprocessing: What is done to records before they are mixed, in order. The mechanism's
             ``num_features`` is the width that the steps leave.
+        unit_column: The public name of what owns several records each and is protected as a whole:
+            a column of the input, ``patient`` say. None where single records are protected.
+        max_records_per_unit: How many records of a unit take part at most; of the others nothing is
+            used. None where single records are protected.
 
     """
 
     model_config = ConfigDict(populate_by_name=True)
+    _seldom: ClassVar[tuple[str, ...]] = ("unit_column", "max_records_per_unit")
 
     format_version: Literal[1] = 1
     mechanism: ReleaseConfig
@@ -107,10 +162,13 @@ class ReleasePlan(FrozenModel):
     disk_bytes: int
     data_schema: Schema | None = Field(default=None, alias="schema")
     preprocessing: tuple[Step, ...] = ()
+    unit_column: str | None = None
+    max_records_per_unit: int | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         _validate.delta("delta", self.delta)
+        self.unit.check(self.mechanism.neighboring_relation)
         for part in self.mechanism.components:
             part.check_noise_range()
         if (schema := self.data_schema) is not None:
@@ -120,8 +178,12 @@ class ReleasePlan(FrozenModel):
                 planned, stated = getattr(self.mechanism, name), getattr(seen[-1], name)
                 if planned != stated:
                     _validate.fail(f"schema.{name}", f"{planned}, as planned", stated)
+            if (target := self.mechanism.target) != schema.target:
+                _validate.fail("schema.target", f"{target}, as planned", schema.target)
             for step, reached in zip(self.preprocessing, seen, strict=False):
                 step.check_noise_range(reached)
+                if target != "class" and step.needs_classes:
+                    _validate.fail("preprocessing", f"none of classes for {target}", step.step)
         return self
 
     @classmethod
@@ -131,6 +193,7 @@ class ReleasePlan(FrozenModel):
         delta: float,
         schema: Schema | None = None,
         preprocessing: tuple[Step, ...] = (),
+        unit: PrivacyUnit = RECORD,
         *,
         max_memory: int | None = None,
     ) -> ReleasePlan:
@@ -138,18 +201,27 @@ class ReleasePlan(FrozenModel):
 
         The peak of memory is that on this machine, for ``max_memory`` bytes if they are given.
         """
-        accounting = account(whole_event(preprocessing, config), delta)
+        unit.check(config.neighboring_relation)
+        accounting = account(whole_event(preprocessing, config, unit), delta)
         return cls(
             mechanism=config,
             epsilon=accounting.epsilon,
             delta=delta,
             accountants=accounting.accountants,
             peak_memory_bytes=_memory(
-                config, schema, preprocessing, config.num_records, max_memory, default_threads()
+                config,
+                schema,
+                preprocessing,
+                config.num_records,
+                max_memory,
+                default_threads(),
+                sampled=unit != RECORD,
             ).peak_bytes,
             disk_bytes=_disk_bytes(config, schema, preprocessing),
             data_schema=schema,
             preprocessing=preprocessing,
+            unit_column=unit.column,
+            max_records_per_unit=unit.max_records,
         )
 
     def memory(
@@ -169,9 +241,15 @@ class ReleasePlan(FrozenModel):
             num_records,
             max_memory,
             threads,
+            sampled=self.unit != RECORD,
             resident_bytes=resident_bytes,
             place=place,
         )
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """Whose presence is protected."""
+        return PrivacyUnit(self.unit_column, self.max_records_per_unit)
 
     @property
     def design(self) -> Design:
@@ -186,7 +264,7 @@ class ReleasePlan(FrozenModel):
     @property
     def event(self) -> Event:
         """Charged steps and the mechanism, composed, as the accountants see them."""
-        return whole_event(self.preprocessing, self.mechanism)
+        return whole_event(self.preprocessing, self.mechanism, self.unit)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data, the mechanism's fields beside the others."""
@@ -244,11 +322,23 @@ def record_facts(schema: Schema, relation: Relation) -> RecordFacts:
     )
 
 
-def whole_event(preprocessing: tuple[Step, ...], mechanism: ReleaseConfig) -> Event:
-    """Compose what the steps cost with the mechanism."""
+def planned_sizes(schema: Schema) -> dict[str, Any]:
+    """Return what a mechanism needs to know of a schema: its sizes, and a target but classes."""
+    sizes: dict[str, Any] = {name: getattr(schema, name) for name in _SIZES}
+    return sizes if schema.target == "class" else {**sizes, "target": schema.target}
+
+
+def whole_event(
+    preprocessing: tuple[Step, ...], mechanism: ReleaseConfig, unit: PrivacyUnit = RECORD
+) -> Event:
+    """Compose what the steps cost with the mechanism, and take it as the unit sees it.
+
+    Steps and mechanism see the same sample of a unit's records.
+    """
     relation = mechanism.neighboring_relation
     steps = tuple(step.event(relation) for step in charged(preprocessing))
-    return ComposedEvent(events=(*steps, mechanism.event)) if steps else mechanism.event
+    whole = ComposedEvent(events=(*steps, mechanism.event)) if steps else mechanism.event
+    return unit.event(whole)
 
 
 def plan_release(
@@ -258,6 +348,8 @@ def plan_release(
     target_delta: float,
     design: Design | Literal["auto"] = "auto",
     preprocessing: Sequence[Step] | None = None,
+    unit_column: str | None = None,
+    max_records_per_unit: int | None = None,
     **options: Unpack[DesignOptions],
 ) -> ReleasePlan:
     """Plan a release that costs at most (``target_epsilon``, ``target_delta``). Sees no data.
@@ -268,11 +360,17 @@ def plan_release(
         target_delta: Its delta, in (0, 1).
         design: One of ``mechanism.DESIGNS``, or ``auto``: what
             ``privmix.planning_rule.recommend_design`` puts first among the designs that have the
-            options given, with its sizes where none are given.
+            options given, with its sizes where none are given. ``stratified``, ``hybrid`` and
+            ``hierarchical`` need the target ``class``.
         preprocessing: Steps of ``privmix.preprocess``, in order. Charged ones spend their
             ``budget_share`` of the squared GDP parameter of the target; the mechanism gets what
             they leave. By default none for a given design; with ``auto``, centring where that is
             predicted to help.
+        unit_column: Name of what owns several records each, ``patient`` say: the guarantee is then
+            for all records of one owner together. Needs ``max_records_per_unit``, and a design
+            under add_or_remove_one. ``num_records`` of the schema is what is left of the records
+            once at most that many of each owner are.
+        max_records_per_unit: How many records of one owner take part at most, chosen at random.
         **options: What the design lets you set, by keyword:
 
             - ``num_mixtures``: number of rows; ``schema.num_records`` by default (all but
@@ -298,11 +396,13 @@ def plan_release(
         InvalidInputError: An argument out of range, or one that the design does not have.
 
     """
-    sizes = {name: getattr(schema, name) for name in _SIZES}
+    sizes = planned_sizes(schema)
+    unit = PrivacyUnit(unit_column, max_records_per_unit)
+    unit.check("add_or_remove_one")
     target = {"target_epsilon": target_epsilon, "target_delta": target_delta}
     steps = None if preprocessing is None else tuple(preprocessing)
-    design, options, steps = choose_design(sizes, design, options, steps, **target)
-    steps = fix_steps(steps, **target)
+    design, options, steps = choose_design(sizes, design, options, steps, **target, unit=unit)
+    steps = fix_steps(steps, **target, unit=unit)
     config = calibrate_config(
         sizes | {"num_features": width_after(steps, sizes["num_features"])},
         design,
@@ -310,28 +410,31 @@ def plan_release(
         target_epsilon=target_epsilon,
         target_delta=target_delta,
         preprocessing=steps,
+        unit=unit,
     )
-    return ReleasePlan.for_config(config, target_delta, schema, steps)
+    return ReleasePlan.for_config(config, target_delta, schema, steps, unit)
 
 
 def choose_design(
-    sizes: dict[str, int],
+    sizes: dict[str, Any],
     design: Design | Literal["auto"],
     options: DesignOptions,
     preprocessing: tuple[Step, ...] | None,
     *,
     target_epsilon: float,
     target_delta: float,
+    unit: PrivacyUnit = RECORD,
 ) -> tuple[Design, DesignOptions, tuple[Step, ...]]:
     """Replace ``auto`` by a design with options, and None by steps; what is given stays.
 
     Args:
-        sizes: num_records, num_classes and num_features of raw records.
+        sizes: As :func:`planned_sizes` has them: those of raw records, and the target.
         design: A design or ``auto``.
         options: Those given; ``auto`` considers only designs that have them.
         preprocessing: Steps, or None to have ``auto`` decide on centring.
         target_epsilon: Largest epsilon allowed.
         target_delta: Its delta.
+        unit: Whose presence is protected.
 
     """
     if design != "auto":
@@ -340,18 +443,27 @@ def choose_design(
     spent = sum(step.budget_share for step in charged(preprocessing or ()))
     _validate.real("preprocessing: sum of budget_share", spent, below=1.0)
     width = width_after(preprocessing or (), sizes["num_features"])
+    epsilon = _validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4)
+    _validate.delta("target_delta", target_delta)
+    if unit != RECORD:
+        epsilon = max(gdp_epsilon(unit.record_mu(epsilon, target_delta), target_delta), 1e-6)
     found = recommend_design(
-        **sizes | {"num_features": width},
-        epsilon=_validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4),
-        delta=_validate.delta("target_delta", target_delta),
+        num_records=sizes["num_records"],
+        num_classes=max(2, sizes["num_classes"]),  # one output is as hard to learn as two classes
+        num_features=width,
+        epsilon=epsilon,
+        delta=target_delta,
         budget_share=1 - spent,
         num_mixtures=options.get("num_mixtures"),
     )
+    # Centred records are scaled to one length, which keeps directions but not what is linear in x.
+    numbers = sizes.get("target") == "regression"
     fitting = [
         alternative
         for alternative in found
         if given.keys() <= set(OPTIONS[alternative.design])
-        and (preprocessing is None or alternative.center_share is None)
+        and admits(alternative.design, sizes.get("target", "class"))
+        and (alternative.center_share is None or (preprocessing is None and not numbers))
     ]
     if not fitting:
         names = ", ".join(sorted(given))
@@ -369,29 +481,35 @@ def width_after(steps: tuple[Step, ...], num_features: int) -> int:
 
 
 def fix_steps(
-    preprocessing: Sequence[Step], *, target_epsilon: float, target_delta: float
+    preprocessing: Sequence[Step],
+    *,
+    target_epsilon: float,
+    target_delta: float,
+    unit: PrivacyUnit = RECORD,
 ) -> tuple[Step, ...]:
     """Fix the noise of the steps of a release that costs at most the target."""
     _validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4)
-    gdp_mu = gdp_mu_from(target_epsilon, _validate.delta("target_delta", target_delta))
+    gdp_mu = unit.record_mu(target_epsilon, _validate.delta("target_delta", target_delta))
     return plan_steps(tuple(preprocessing), gdp_mu)
 
 
 def calibrate_config(
-    sizes: dict[str, int],
+    sizes: dict[str, Any],
     design: Design,
     options: DesignOptions,
     *,
     target_epsilon: float,
     target_delta: float,
     preprocessing: tuple[Step, ...] = (),
+    unit: PrivacyUnit = RECORD,
 ) -> ReleaseConfig:
     """Find the least noise that keeps planned steps and a design at or below the target."""
     _validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4)
     _validate.delta("target_delta", target_delta)
+    unit.check(configure(sizes, design, options, 1.0).neighboring_relation)
 
     def event(noise: float) -> Event:
-        return whole_event(preprocessing, configure(sizes, design, options, noise))
+        return whole_event(preprocessing, configure(sizes, design, options, noise), unit)
 
     joint = calibrate_noise_multiplier(event, target_epsilon, target_delta)
     config = configure(sizes, design, options, joint)
@@ -403,7 +521,7 @@ def calibrate_config(
 
 
 def solve_config(
-    sizes: dict[str, int],
+    sizes: dict[str, Any],
     design: Design,
     options: DesignOptions,
     unknown: Literal["mix_size", "num_mixtures"],
@@ -412,11 +530,12 @@ def solve_config(
     target_epsilon: float,
     target_delta: float,
     preprocessing: tuple[Step, ...] = (),
+    unit: PrivacyUnit = RECORD,
 ) -> ReleaseConfig:
     """Find the largest mix size, or number of mixtures, that a given noise affords.
 
     Args:
-        sizes: num_records, num_classes, num_features.
+        sizes: As :func:`planned_sizes` has them.
         design: A design that has ``unknown`` among its options.
         options: The other options.
         unknown: What to solve for.
@@ -424,6 +543,7 @@ def solve_config(
         target_epsilon: Largest epsilon allowed.
         target_delta: Its delta.
         preprocessing: Planned steps that the release runs before.
+        unit: Whose presence is protected.
 
     Raises:
         InvalidInputError: The design has no such option, or no value meets the target; the error
@@ -443,7 +563,7 @@ def solve_config(
         return configure(sizes, design, known, noise_multiplier)
 
     value = calibrate(
-        lambda value: whole_event(preprocessing, with_value(value)),
+        lambda value: whole_event(preprocessing, with_value(value), unit),
         unknown,
         target_epsilon=target_epsilon,
         target_delta=target_delta,
@@ -456,7 +576,7 @@ def solve_config(
 
 
 def configure(
-    sizes: dict[str, int],
+    sizes: dict[str, Any],
     design: Design,
     options: DesignOptions,
     noise_multiplier: float,
@@ -467,10 +587,10 @@ def configure(
     parts.
     """
     _validate.integer("num_records", sizes["num_records"])
-    _validate.integer("num_classes", sizes["num_classes"], at_least=2)
     _validate.integer("num_features", sizes["num_features"])
     _validate.real("noise_multiplier", noise_multiplier, above=0.0, at_most=1e12)
     _validate.one_of("design", design, DESIGNS)
+    check_target(design, sizes.get("target", "class"), sizes["num_classes"])
     chosen = _chosen_options(design, options)
     if design == "hybrid":
         sums = _layout("stratified", sizes, {"sampling_prob": 1.0, "rows_per_class": 1})
@@ -497,7 +617,7 @@ def _chosen_options(design: Design, options: DesignOptions) -> dict[str, Any]:
     }
 
 
-def _layout(design: Design, sizes: dict[str, int], chosen: dict[str, Any]) -> dict[str, Any]:
+def _layout(design: Design, sizes: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
     """Derive everything but the noise."""
     num_records, num_classes = sizes["num_records"], sizes["num_classes"]
     layout: dict[str, Any] = {"design": design, **sizes}
@@ -534,9 +654,15 @@ def cost(event: Event, delta: float, group_size: int | None = None) -> dict[str,
     event, each on its own, and ``group_epsilon`` for a person with up to ``group_size`` records.
     """
     told = account(event, delta).to_dict()
-    if isinstance(event, ComposedEvent):
+    inner, size = per_record(event)
+    unit = RECORD
+    if inner is not event:
+        unit = PrivacyUnit(event.unit, size)
+        told |= {"unit_column": event.unit, "max_records_per_unit": size}
+    if isinstance(inner, ComposedEvent):
         told["components"] = [
-            {"mechanism": part.mechanism, **account(part, delta).to_dict()} for part in event.events
+            {"mechanism": part.mechanism, **account(unit.event(part), delta).to_dict()}
+            for part in inner.events
         ]
     if group_size is not None:
         told["group_epsilon"] = group_epsilon(event, delta, group_size=group_size)
@@ -586,6 +712,7 @@ def _memory(
     max_memory: int | None,
     threads: int,
     *,
+    sampled: bool,
     resident_bytes: int = 0,
     place: str = "max_memory",
 ) -> MemoryLayout:
@@ -597,6 +724,7 @@ def _memory(
         max_memory,
         threads,
         raw_width=schema.num_features if schema is not None and preprocessing else None,
+        sampled=sampled,
         other_bytes=resident_bytes + results,
         place=place,
     )

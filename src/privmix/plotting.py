@@ -14,14 +14,13 @@ from numpy.typing import ArrayLike
 from privmix import _validate
 from privmix.accounting import (
     CERTIFICATE_DELTAS,
-    ComposedEvent,
     epsilon_at,
     event_gdp_mu,
     gdp_epsilon,
     gdp_tradeoff,
     tradeoff_curve,
 )
-from privmix.accounting.events import SimpleEvent
+from privmix.accounting.events import Event
 from privmix.diagnostics import LabelHistogram
 from privmix.theory import RegressionSimulation
 
@@ -37,11 +36,11 @@ class HasEvent(Protocol):
     """A certificate, a plan or a configuration: whatever has the event that it stands for."""
 
     @property
-    def event(self) -> SimpleEvent | ComposedEvent:
+    def event(self) -> Event:
         """What the accountants see."""
 
 
-Accountable: TypeAlias = SimpleEvent | ComposedEvent | HasEvent
+Accountable: TypeAlias = Event | HasEvent
 
 
 def plot_tradeoff(event_or_certificate: Accountable, ax: Axes | None = None) -> Axes:
@@ -132,7 +131,7 @@ def plot_mixed_distances(distances: ArrayLike, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _event_of(source: Accountable) -> SimpleEvent | ComposedEvent:
+def _event_of(source: Accountable) -> Event:
     event: Any = getattr(source, "event", source)
     if not hasattr(event, "neighboring_relation"):
         _validate.fail("event_or_certificate", "an event, or what has one", type(source).__name__)
@@ -144,7 +143,7 @@ def _plot_gdp(ax: Axes, x: ArrayLike, y: ArrayLike, gdp_mu: float, exact: bool) 
     ax.plot(x, y, color=UNCERTIFIED_COLOR, linestyle="--", label=name)
 
 
-def _finite_gdp_mu(event: SimpleEvent | ComposedEvent) -> tuple[float, bool] | None:
+def _finite_gdp_mu(event: Event) -> tuple[float, bool] | None:
     found = event_gdp_mu(event)
     return found if found is not None and math.isfinite(found[0]) else None
 

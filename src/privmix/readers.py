@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from privmix import _validate
 from privmix.extractor import FeaturesHeader
+from privmix.schema import Target
 from privmix.sources import (
     ArraySource,
     IteratedSource,
@@ -29,27 +30,33 @@ _BUFFER_BYTES = 32 << 20
 
 
 class LabelledData(NamedTuple):
-    """Feature vectors, shape (count, num_features), and their labels, shape (count,)."""
+    """Feature vectors, shape (count, num_features), their labels, shape (count,) for classes and
+    (count, num_classes) for other targets, and the records' owners, shape (count,), if asked for.
+    """
 
     features: NDArray[Any]
     labels: NDArray[Any]
+    units: NDArray[Any] | None = None
 
 
 class LabelledSource(NamedTuple):
-    """Feature vectors that are read in runs, and their labels, shape (count,)."""
+    """Feature vectors that are read in runs, and the rest as ``LabelledData`` has it."""
 
     features: Source
     labels: NDArray[Any]
+    units: NDArray[Any] | None = None
 
 
 def read_labelled(
     path: str | Path,
     *,
-    label: str | None = None,
+    label: str | Sequence[str] | None = None,
     classes: Sequence[int] | Sequence[str] = (),
     features_key: str | None = None,
     label_key: str | None = None,
     labels: str | Path | None = None,
+    target: Target = "class",
+    unit_column: str | None = None,
 ) -> LabelledData:
     """Read a file of labelled feature vectors into memory; see :func:`open_labelled`."""
     opened = open_labelled(
@@ -59,19 +66,23 @@ def read_labelled(
         features_key=features_key,
         label_key=label_key,
         labels=labels,
+        target=target,
+        unit_column=unit_column,
     )
     features = opened.features.read(0, opened.features.shape[0])
-    return LabelledData(features, opened.labels)
+    return LabelledData(features, opened.labels, opened.units)
 
 
 def open_labelled(
     path: str | Path,
     *,
-    label: str | None = None,
+    label: str | Sequence[str] | None = None,
     classes: Sequence[int] | Sequence[str] = (),
     features_key: str | None = None,
     label_key: str | None = None,
     labels: str | Path | None = None,
+    target: Target = "class",
+    unit_column: str | None = None,
 ) -> LabelledSource:
     """Open a file of labelled feature vectors, to be read in runs of records.
 
@@ -81,12 +92,17 @@ def open_labelled(
         path: A ``.parquet`` or ``.csv`` file, a folder of Parquet files, an ``.npz`` or ``.npy``
             file, or a ``.zarr`` folder (extra ``zarr``).
         label: Label column of a table. All other columns are features: numbers, or one column of
-            lists of equal length.
+            lists of equal length. For other targets than ``class``: one column of numbers for each
+            class or output, or one of lists; by default those that are named as the classes are.
         classes: Classes that labels are looked for among. CSV files hold text only: there a label
             is the class that is written so, and ``007`` is not 7.
         features_key: Array of an ``.npz`` file or a Zarr group that holds the features.
         label_key: Array of an ``.npz`` file or a Zarr group that holds the labels.
         labels: ``.npy`` file with the labels of an ``.npy`` file.
+        target: What labels are; see ``Schema``.
+        unit_column: Column of a table, or array of an ``.npz`` file or a Zarr group, with the owner
+            of each record: an integer or a string. It is no feature. CSV files hold text only:
+            there ``7`` and ``007`` are two owners.
 
     Raises:
         InvalidInputError: A missing file, column or array, an empty or truncated file, another type
@@ -102,23 +118,87 @@ def open_labelled(
     if suffix not in SUFFIXES:
         _validate.fail(str(path), f"a file ending in {', '.join(SUFFIXES)}", repr(path.suffix))
     if suffix == ".npy":
+        if unit_column is not None:
+            allowed = "nothing for an .npy file, which has features only; use .npz, Zarr or a table"
+            _validate.fail("--unit-column", allowed, repr(unit_column))
         return _open_npy(path, labels)
     if labels is not None:
         _validate.fail("--labels", "nothing, but for an .npy file", str(labels))
     if suffix == ".npz":
-        return _open_npz(path, features_key, label_key)
+        return _open_npz(path, features_key, label_key, unit_column)
     if suffix == ".zarr":
-        return _open_zarr(path, features_key, label_key)
-    if label is None:
-        _validate.fail("--label", "the name of the label column", "nothing")
+        return _open_zarr(path, features_key, label_key, unit_column)
+    columns = _Columns(_label_names(label, classes, target), unit_column, target)
     if suffix == ".csv":
-        features, found = _split_table(path, _read_table(path, label), label, classes)
-        return LabelledSource(ArraySource(features), found)
-    opened = _open_parquet(path, label)
+        table = _read_table(path, columns)
+        features = _features_of(path, table.drop_columns(columns.others))
+        found, units = columns.of(path, table)
+        opened = LabelledSource(ArraySource(features), found, units)
+    else:
+        opened = _open_parquet(path, columns)
     header = FeaturesHeader.of_file(path)
-    if header is not None and header.labels_as_text:
+    texts = suffix == ".csv" or (header is not None and header.labels_as_text)
+    if texts and target == "class":
         return opened._replace(labels=_as_classes(opened.labels, classes))
     return opened
+
+
+class _Columns(NamedTuple):
+    """The columns of a table that are no features."""
+
+    labels: list[str]
+    unit: str | None
+    target: Target
+
+    @property
+    def others(self) -> list[str]:
+        """All of them."""
+        return self.labels if self.unit is None else [*self.labels, self.unit]
+
+    @property
+    def texts(self) -> list[str]:
+        """Those that a CSV file has as text, whatever they look like."""
+        return self.others if self.target == "class" else self.others[len(self.labels) :]
+
+    def check(self, path: Path, names: Sequence[str]) -> None:
+        """Refuse a table without these columns, or without any other."""
+        asked = [("--label", name) for name in self.labels]
+        if self.unit is not None:
+            asked.append(("--unit-column", self.unit))
+        for option, name in asked:
+            if name not in names:
+                more = f", ... ({len(names)} in all)" if names[8:] else ""
+                allowed = f"a column of {path}: {', '.join(names[:8])}{more}"
+                _validate.fail(option, allowed, repr(name))
+        if len(set(names)) != len(names):
+            _validate.fail(str(path), "columns with distinct names", "a repeated name")
+        if len(set(self.others)) != len(self.others):
+            received = ", ".join(self.others)
+            _validate.fail("--label, --unit-column", "distinct columns", received)
+        if len(names) == len(self.others):
+            _validate.fail(str(path), "at least one feature column", "none")
+
+    def of(self, path: Path, table: pa.Table) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Return the labels and the owners in a table."""
+        units = None if self.unit is None else _label_column(table.column(self.unit))
+        if self.target == "class":
+            return _label_column(table.column(self.labels[0])), units
+        return _features_of(path, table.select(self.labels)), units
+
+
+def _label_names(
+    label: str | Sequence[str] | None, classes: Sequence[int] | Sequence[str], target: Target
+) -> list[str]:
+    if label is None:
+        if target == "class":
+            _validate.fail("--label", "the name of the label column", "nothing")
+        return [str(name) for name in classes]
+    names = [label] if isinstance(label, str) else list(label)
+    many = {1} if target == "class" else {1, len(classes)}
+    if len(names) not in many:
+        counts = " or ".join(map(str, sorted(many)))
+        _validate.fail("--label", f"{counts} columns for target {target}", len(names))
+    return names
 
 
 def _open_npy(path: Path, labels: str | Path | None) -> LabelledSource:
@@ -130,16 +210,19 @@ def _open_npy(path: Path, labels: str | Path | None) -> LabelledSource:
     return LabelledSource(npy_source(path), found.read(0, found.shape[0] if found.shape else 0))
 
 
-def _open_zarr(path: Path, features_key: str | None, label_key: str | None) -> LabelledSource:
+def _open_zarr(
+    path: Path, features_key: str | None, label_key: str | None, unit_column: str | None
+) -> LabelledSource:
     try:
         import zarr
     except ImportError:
         _validate.fail(str(path), "a format whose library is there", "pip install 'privmix[zarr]'")
     try:
         arrays: dict[str, Any] = dict(zarr.open_group(path, mode="r").arrays())
-        _check_keys(path, sorted(arrays), features_key, label_key)
+        _check_keys(path, sorted(arrays), features_key, label_key, unit_column)
         features = arrays[str(features_key)]
         found = np.asarray(arrays[str(label_key)][...])
+        units = None if unit_column is None else np.asarray(arrays[unit_column][...])
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         if isinstance(error, _validate.InvalidInputError):
             raise
@@ -157,14 +240,15 @@ def _open_zarr(path: Path, features_key: str | None, label_key: str | None) -> L
                 _validate.fail(place, "a chunk that can be read", str(error).splitlines()[0])
 
     held = 2 * rows * features.shape[1] * features.dtype.itemsize
-    return LabelledSource(IteratedSource(features.shape, features.dtype, passes, held), found)
+    source = IteratedSource(features.shape, features.dtype, passes, held)
+    return LabelledSource(source, found, units)
 
 
-def _open_parquet(path: Path, label: str) -> LabelledSource:
+def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
     """Open a Parquet file, or a folder of them, whose row groups are read one after another."""
-    whole = _read_parquet_labels(path, label)
+    whole, units = _read_parquet_labels(path, columns)
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
-    names = [n for n in pq.read_schema(files[0]).names if n != label]
+    names = [n for n in pq.read_schema(files[0]).names if n not in columns.others]
     width = len(names)
 
     def passes(start: int) -> Iterator[tuple[int, NDArray[Any]]]:
@@ -194,48 +278,48 @@ def _open_parquet(path: Path, label: str) -> LabelledSource:
     width = sample.shape[1]
     shape = (len(whole), width)
     held = 2 * _BUFFER_BYTES + 4 * _BATCH_BYTES
-    return LabelledSource(IteratedSource(shape, sample.dtype, guarded, held), whole)
+    return LabelledSource(IteratedSource(shape, sample.dtype, guarded, held), whole, units)
 
 
-def _read_parquet_labels(path: Path, label: str) -> NDArray[Any]:
-    """Check the columns, and read the one with the labels."""
+def _read_parquet_labels(path: Path, columns: _Columns) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Check the columns, and read those with the labels and the owners."""
     try:
         schema = pq.ParquetDataset(path).schema
-        _check_columns(path, schema.names, label)
-        table = pq.read_table(path, columns=[label])
+        columns.check(path, schema.names)
+        table = pq.read_table(path, columns=columns.others)
     except (pa.ArrowException, OSError) as error:
         _validate.fail(str(path), "a parquet table", str(error).splitlines()[0])
     if table.num_rows == 0:
         _validate.fail(str(path), "at least one record", "none")
-    return _label_column(table.column(label))
+    return columns.of(path, table)
 
 
 def _check_keys(
-    path: Path, names: Sequence[str], features_key: str | None, label_key: str | None
+    path: Path,
+    names: Sequence[str],
+    features_key: str | None,
+    label_key: str | None,
+    unit_column: str | None,
 ) -> None:
-    for option, key in (("--features-key", features_key), ("--label-key", label_key)):
+    asked = [("--features-key", features_key), ("--label-key", label_key)]
+    if unit_column is not None:
+        asked.append(("--unit-column", unit_column))
+    for option, key in asked:
         if key not in names:
             allowed = f"an array of {path}: {', '.join(names)}"
             _validate.fail(option, allowed, repr(key) if key else "nothing")
 
 
-def _check_columns(path: Path, names: Sequence[str], label: str) -> None:
-    if label not in names:
-        shown = ", ".join(names[:8]) + (f", ... ({len(names)} in all)" if names[8:] else "")
-        _validate.fail("--label", f"a column of {path}: {shown}", repr(label))
-    if len(set(names)) != len(names):
-        _validate.fail(str(path), "columns with distinct names", "a repeated name")
-    if len(names) == 1:
-        _validate.fail(str(path), "at least one feature column", "none")
-
-
-def _open_npz(path: Path, features_key: str | None, label_key: str | None) -> LabelledSource:
+def _open_npz(
+    path: Path, features_key: str | None, label_key: str | None, unit_column: str | None
+) -> LabelledSource:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            _check_keys(path, list(arrays), features_key, label_key)
+            _check_keys(path, list(arrays), features_key, label_key, unit_column)
             mapped = npz_source(path, str(features_key))
             features = ArraySource(arrays[features_key]) if mapped is None else mapped
-            return LabelledSource(features, arrays[label_key])
+            units = None if unit_column is None else arrays[unit_column]
+            return LabelledSource(features, arrays[label_key], units)
     except (OSError, EOFError, zipfile.BadZipFile) as error:
         _validate.fail(str(path), "an .npz file", error)
     except ValueError as error:
@@ -244,23 +328,16 @@ def _open_npz(path: Path, features_key: str | None, label_key: str | None) -> La
         _validate.fail(str(path), "an .npz file without pickled objects", error)
 
 
-def _read_table(path: Path, label: str) -> pa.Table:
+def _read_table(path: Path, columns: _Columns) -> pa.Table:
     try:
-        as_text = pa.csv.ConvertOptions(column_types={label: pa.string()})
-        table = pa.csv.read_csv(path, convert_options=as_text)
+        options = pa.csv.ConvertOptions(column_types=dict.fromkeys(columns.texts, pa.string()))
+        table = pa.csv.read_csv(path, convert_options=options)
     except (pa.ArrowException, OSError) as error:
         _validate.fail(str(path), "a csv table", str(error).splitlines()[0])
     if table.num_rows == 0:
         _validate.fail(str(path), "at least one record", "none")
+    columns.check(path, table.column_names)
     return table
-
-
-def _split_table(
-    path: Path, table: pa.Table, label: str, classes: Sequence[int] | Sequence[str]
-) -> LabelledData:
-    _check_columns(path, table.column_names, label)
-    features = _features_of(path, table.drop_columns([label]))
-    return LabelledData(features, _as_classes(_label_column(table.column(label)), classes))
 
 
 def _as_classes(texts: NDArray[Any], classes: Sequence[int] | Sequence[str]) -> NDArray[Any]:

@@ -10,10 +10,10 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numba import njit
@@ -21,8 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from privmix import _validate
 from privmix.resources import default_threads
-from privmix.schema import Schema
+from privmix.rng import KeyStream
+from privmix.schema import Schema, Target
 from privmix.sources import Source, as_source, to_array
+from privmix.units import Units, match_units
 
 BadRecordPolicy = Literal["error", "zero"]
 Progress = Callable[[int, int], None]
@@ -154,8 +156,20 @@ class Records(Protocol):
     """
 
     @property
-    def labels(self) -> NDArray[np.int32]:
-        """(count,) class indices."""
+    def labels(self) -> NDArray[Any]:
+        """(count,) class indices, or (count, num_classes) int16 vectors."""
+
+    @property
+    def blank(self) -> NDArray[np.bool_]:
+        """(count,) which records add nothing."""
+
+    @property
+    def units(self) -> Units | None:
+        """Who owns the records of which only a sample may be mixed."""
+
+    @property
+    def num_labels_clipped(self) -> int:
+        """Labels shortened or clamped."""
 
     @property
     def feature_grid(self) -> FixedPoint:
@@ -163,7 +177,7 @@ class Records(Protocol):
 
     @property
     def label_grid(self) -> FixedPoint:
-        """Grid and sensitivity of one-hot labels."""
+        """Grid and sensitivity of the labels, one-hot or as they are."""
 
     @property
     def num_clipped(self) -> int:
@@ -202,16 +216,25 @@ class Records(Protocol):
     def digest(self) -> bytes:
         """Return a SHA-256 of the records; it binds the keys and is never published."""
 
+    def check_sampled(self) -> None:
+        """Raise ValueError for records of units of which a sample must be taken first."""
 
-@dataclass(frozen=True, repr=False)
+    def sampled(self, stream: KeyStream, max_records_per_unit: int) -> Records:
+        """Return the same records, but for a sample of each unit's all blank."""
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
 class _Common:
     """What records have in common, wherever their features are; see :class:`Records`."""
 
-    labels: NDArray[np.int32]
+    labels: NDArray[Any]
+    blank: NDArray[np.bool_]
     feature_grid: FixedPoint
     label_grid: FixedPoint
     num_clipped: int
     num_replaced: int
+    num_labels_clipped: int = 0
+    units: Units | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(<private>)"
@@ -231,7 +254,29 @@ class _Common:
         for piece in pieces:
             hasher.update(piece)
         hasher.update(np.ascontiguousarray(self.labels).data)
+        if self.units is not None:
+            hasher.update(self.units.digest())
         return hasher.digest()
+
+    def check_sampled(self) -> None:
+        """Raise ValueError for records of units of which a sample must be taken first."""
+        if self.units is not None:
+            raise ValueError("of records with units a sample must be taken before they are used")
+
+    def _sample(self, stream: KeyStream, max_records_per_unit: int) -> dict[str, Any]:
+        """Draw a sample of each unit's records; return what changes with it.
+
+        The others turn into zeros, which add nothing to any sum. Each record was bounded by itself,
+        so that it makes no difference that the sample is taken afterwards.
+        """
+        if self.units is None:
+            raise ValueError("these records have no units")
+        blank = np.ones(self.count, dtype=bool)
+        blank[self.units.chosen(stream, max_records_per_unit)] = False
+        blank |= self.blank
+        labels = self.labels.copy()
+        labels[blank] = -1 if labels.ndim == 1 else 0
+        return {"labels": labels, "blank": blank, "units": None}
 
 
 @dataclass(frozen=True, repr=False)
@@ -272,6 +317,12 @@ class BoundedRecords(_Common):
         runs = _runs(0, self.count, self.run_records)
         pieces = [_piece_digest(self.features[a:b]) for a, b in runs]
         return self._digest(self.features.shape, pieces)
+
+    def sampled(self, stream: KeyStream, max_records_per_unit: int) -> BoundedRecords:
+        """Return the same records, but for a sample of each unit's all blank."""
+        changed = self._sample(stream, max_records_per_unit)
+        features = np.where(changed["blank"][:, None], np.int16(0), self.features)
+        return replace(self, features=features, **changed)
 
 
 @dataclass(frozen=True, repr=False)
@@ -318,7 +369,7 @@ class StreamedRecords(_Common):
         def fill(first: int, last: int) -> None:
             for a, b in _runs(first, last, size):
                 here = out[a - start : b - start]
-                _bound(self.source, a, b, self.labels[a:b], self.feature_grid, here)
+                _bound(self.source, a, b, self.blank[a:b], self.feature_grid, here)
                 if _piece_digest(here) != self.pieces[a // size]:
                     _validate.fail("records", "the same as when they were first read", "others")
 
@@ -330,6 +381,21 @@ class StreamedRecords(_Common):
         """Return a SHA-256 of the records; it binds the keys and is never published."""
         return self._digest(self.source.shape, self.pieces)
 
+    def sampled(self, stream: KeyStream, max_records_per_unit: int) -> TransformedRecords:
+        """Return the same records, but for a sample of each unit's all blank."""
+        facts = {name: getattr(self, name) for name in _Common.__dataclass_fields__}
+        facts |= self._sample(stream, max_records_per_unit)
+        return TransformedRecords(
+            original=self, transform=_without_blanks, num_features=self.num_features, **facts
+        )
+
+
+def _without_blanks(
+    features: NDArray[np.int16], blank: NDArray[np.bool_], out: NDArray[np.int16]
+) -> None:
+    out[:] = features
+    out[blank] = 0
+
 
 @dataclass(frozen=True, repr=False)
 class TransformedRecords(_Common):
@@ -337,13 +403,14 @@ class TransformedRecords(_Common):
 
     Attributes:
         original: The records before.
-        transform: Fills its last argument, (count, num_features) int16, from features and labels.
+        transform: Fills its last argument, (count, num_features) int16, from features and from
+            which of the records are blank.
         num_features: Width after the transform.
 
     """
 
     original: Records
-    transform: Callable[[NDArray[np.int16], NDArray[np.int32], NDArray[np.int16]], None]
+    transform: Callable[[NDArray[np.int16], NDArray[np.bool_], NDArray[np.int16]], None]
     num_features: int
 
     in_memory = False
@@ -365,13 +432,17 @@ class TransformedRecords(_Common):
         out = np.empty((stop - start, self.num_features), dtype=np.int16)
 
         def fill(a: int, b: int) -> None:
-            self.transform(self.original.part(a, b), self.labels[a:b], out[a - start : b - start])
+            self.transform(self.original.part(a, b), self.blank[a:b], out[a - start : b - start])
 
         return out, [partial(fill, a, b) for a, b in _runs(start, stop, self.run_records)]
 
     def digest(self) -> bytes:
         """Return the digest of the records before."""
         return self.original.digest()
+
+    def sampled(self, stream: KeyStream, max_records_per_unit: int) -> Records:
+        """Refuse: a sample is taken before anything else is done with records."""
+        raise ValueError("these records have no units")
 
 
 def _runs(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
@@ -387,7 +458,7 @@ def _bound(
     source: Source,
     start: int,
     stop: int,
-    labels: NDArray[np.int32],
+    blank: NDArray[np.bool_],
     grid: FixedPoint,
     out: NDArray[np.int16],
     *,
@@ -395,8 +466,8 @@ def _bound(
 ) -> int:
     """Read a run of records and bound it; return how many were clipped.
 
-    A record whose label is -1 is blanked, and one with a NaN or an infinity is too and gets that
-    label, or is refused if ``strict``.
+    Those that ``blank`` says become zero, and those with a NaN or an infinity do and are added to
+    ``blank``, or are refused if ``strict``.
     """
     block = np.array(source.read(start, stop), dtype=np.float64, order="C")
     bad = ~np.isfinite(block).all(axis=1)
@@ -408,9 +479,8 @@ def _bound(
             "a finite number (on_bad_record='zero', --on-bad-record zero, blanks such records)",
             block[first, column],
         )
-    bad |= labels < 0
-    labels[bad] = -1
-    block[bad] = 0.0
+    blank |= bad
+    block[blank] = 0.0
     return grid.quantise(block, out)
 
 
@@ -420,6 +490,7 @@ def bound_records(
     schema: Schema,
     on_bad_record: BadRecordPolicy = "error",
     *,
+    units: ArrayLike | None = None,
     in_memory: bool = True,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -429,10 +500,12 @@ def bound_records(
     Args:
         features: (count, num_features) real numbers, or a source of them. ``count`` need not be
             ``num_records``.
-        labels: (count,) values out of ``schema.classes``, matched by value.
+        labels: (count,) values out of ``schema.classes``, matched by value; or (count, num_classes)
+            numbers for other targets, and (count,) for a single output.
         schema: The public facts.
-        on_bad_record: ``error`` refuses NaN, infinity and labels outside the schema, naming the
-            record; ``zero`` replaces such a record by zero, record by record.
+        on_bad_record: ``error`` refuses NaN, infinity, labels outside the schema and missing units,
+            naming the record; ``zero`` replaces such a record by zero, record by record.
+        units: (count,) identifiers of the records' owners, for a plan that protects units.
         in_memory: Whether to keep the bounded features, or to read them again whenever needed.
         threads: Number of threads; all processors by default.
         progress: Called with (records read, records in all).
@@ -444,17 +517,24 @@ def bound_records(
     _validate.one_of("on_bad_record", on_bad_record, ("error", "zero"))
     source = feature_source(features, schema.num_features)
     strict = on_bad_record == "error"
-    indices = match_labels(labels, schema.classes, strict=strict)
+    label_grid = FixedPoint(schema.label_clip_norm)
+    bounded = _bound_labels(labels, schema, label_grid, strict)
     count, width = source.shape[0], schema.num_features
-    if count != indices.size:
-        _validate.fail("labels", f"one label for each of the {count} records", indices.size)
+    if count != (found := len(bounded.values)):
+        _validate.fail("labels", f"one label for each of the {count} records", found)
+    owners = None if units is None else match_units(units, strict=strict)
+    blank = bounded.bad
+    if owners is not None:
+        if (found := owners.codes.size) != count:
+            _validate.fail("units", f"one identifier for each of the {count} records", found)
+        blank = blank | owners.missing
     grid = FixedPoint(schema.feature_clip_norm)
     kept = np.empty((count, width) if in_memory else (0, width), dtype=np.int16)
 
     def bound(run: tuple[int, int]) -> tuple[int, bytes]:
         start, stop = run
         own = kept[start:stop] if in_memory else np.empty((stop - start, width), dtype=np.int16)
-        clipped = _bound(source, start, stop, indices[start:stop], grid, own, strict=strict)
+        clipped = _bound(source, start, stop, blank[start:stop], grid, own, strict=strict)
         return clipped, b"" if in_memory else _piece_digest(own)
 
     num_clipped, pieces = 0, []
@@ -468,16 +548,99 @@ def bound_records(
                     progress(min(len(pieces) * piece_records(width), count), count)
         finally:
             pool.shutdown(cancel_futures=True)
-    facts = {
-        "labels": indices,
+    bounded.values[blank] = -1 if schema.target == "class" else 0
+    facts: dict[str, Any] = {
+        "labels": bounded.values,
+        "blank": blank,
         "feature_grid": grid,
-        "label_grid": FixedPoint(schema.label_clip_norm),
+        "label_grid": label_grid,
         "num_clipped": num_clipped,
-        "num_replaced": int((indices < 0).sum()),
+        "num_replaced": int(blank.sum()),
+        "num_labels_clipped": bounded.num_clipped,
+        "units": owners,
     }
     if in_memory:
-        return BoundedRecords(features=kept, **facts)  # type: ignore[arg-type]
-    return StreamedRecords(source=source, pieces=tuple(pieces), **facts)  # type: ignore[arg-type]
+        return BoundedRecords(features=kept, **facts)
+    return StreamedRecords(source=source, pieces=tuple(pieces), **facts)
+
+
+class _Labels(NamedTuple):
+    """Bounded labels, as ``Records`` have them, and which of them are bad."""
+
+    values: NDArray[Any]
+    bad: NDArray[np.bool_]
+    num_clipped: int
+
+
+def _bound_labels(labels: ArrayLike, schema: Schema, grid: FixedPoint, strict: bool) -> _Labels:
+    if schema.target == "class":
+        indices = match_labels(labels, schema.classes, strict=strict)
+        return _Labels(indices, indices < 0, 0)
+    vectors = _label_matrix(labels, schema)
+    wrong = ~_ALLOWED[schema.target](vectors)
+    bad = np.asarray(wrong.any(axis=1))
+    if strict and bad.any():
+        first = int(np.flatnonzero(bad)[0])
+        column = int(np.flatnonzero(wrong[first])[0])
+        allowed = {
+            "soft": "weights of at least 0 that add up to at most 1",
+            "multilabel": "0 or 1",
+            "regression": "a finite number",
+        }[schema.target]
+        more = " (on_bad_record='zero', --on-bad-record zero, blanks such records)"
+        _validate.fail(f"labels[{first}, {column}]", allowed + more, vectors[first, column])
+    vectors[bad] = 0.0
+    clamped = np.zeros(len(vectors), dtype=bool)
+    if schema.target_bounds is not None:
+        low, high = np.array(schema.target_bounds).T
+        with np.errstate(over="ignore"):
+            vectors = (vectors - (low / 2 + high / 2)) / (high / 2 - low / 2)
+        clamped = (np.abs(vectors) > 1.001).any(axis=1) & ~bad
+        vectors = np.clip(vectors, -1.0, 1.0)
+    integers = np.empty(vectors.shape, dtype=np.int16)
+    shortened = grid.quantise(vectors, integers)
+    return _Labels(integers, bad, shortened + int(clamped.sum()))
+
+
+def _label_matrix(labels: ArrayLike, schema: Schema) -> NDArray[np.float64]:
+    values = to_array("labels", labels)
+    if values.dtype == object:  # a table's rows, with None for what is missing
+        try:
+            values = values.astype(np.float64)
+        except (TypeError, ValueError):
+            _validate.fail("labels", "an array of real numbers", "other objects")
+    if values.dtype.kind not in "fiub":
+        _validate.fail("labels", "an array of real numbers", f"an array of {values.dtype}")
+    if values.ndim == 1 and schema.num_classes == 1:
+        values = values[:, None]
+    if values.ndim != 2 or values.shape[1] != schema.num_classes:
+        allowed = f"shape (records, {schema.num_classes})"
+        _validate.fail("labels", allowed, f"shape {values.shape}")
+    return np.array(values, dtype=np.float64, order="C")
+
+
+def _is_soft(vectors: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Weights that were rounded to single precision may add up to a little more than 1."""
+    with np.errstate(invalid="ignore"):
+        fits = _row_totals(vectors) <= 1 + 1e-5
+        return np.isfinite(vectors) & (vectors >= 0) & fits[:, None]
+
+
+_ALLOWED: dict[Target, Callable[[NDArray[np.float64]], NDArray[np.bool_]]] = {
+    "soft": _is_soft,
+    "multilabel": lambda vectors: (vectors == 0) | (vectors == 1),
+    "regression": np.isfinite,
+}
+
+
+@njit(nogil=True, cache=True)
+def _row_totals(vectors: NDArray[np.float64]) -> NDArray[np.float64]:  # pragma: no cover - compiled
+    """Add each row up from left to right, so that no row changes the order of another's additions."""
+    totals = np.zeros(vectors.shape[0])
+    for row in range(vectors.shape[0]):
+        for j in range(vectors.shape[1]):
+            totals[row] += vectors[row, j]
+    return totals
 
 
 def feature_source(features: ArrayLike | Source, num_features: int) -> Source:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sized
+from typing import ClassVar, Literal, NoReturn, Self
+
 from pydantic import field_validator, model_validator
 
 from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.columns import TableSchema
+
+Target = Literal["class", "soft", "multilabel", "regression"]
+TARGETS: tuple[Target, ...] = ("class", "soft", "multilabel", "regression")
 
 
 class Schema(FrozenModel):
@@ -17,17 +24,30 @@ class Schema(FrozenModel):
 
     Attributes:
         classes: The closed set of labels, integers or strings, all distinct, in a fixed order.
-            At least two. A class that no record has is allowed.
+            At least two. A class that no record has is allowed. For ``regression``: the names of
+            the outputs, one or more.
         num_features: Width d of a feature vector; follows from ``table`` where there is one.
         num_records: Planning constant for the number of records. The actual count may differ
             and is never published; it only scales the rows.
         feature_clip_norm: L2 bound on a feature vector. Required: without it no noise could be
             calibrated. Longer vectors are scaled down to it. With a ``table`` the default is the
             largest norm that its vectors can have.
-        label_clip_norm: L2 bound on a label vector; 1.0, the norm of a one-hot label.
+        label_clip_norm: L2 bound on a label vector. ``class`` and ``soft``: 1.0, the norm of a
+            one-hot label; ``multilabel``: the root of ``max_labels``; ``regression``: the root of
+            the number of outputs. A smaller one is allowed but for ``class``; longer label vectors
+            are scaled down to it.
+        target: What a record's label is: ``class``, one of the classes; ``soft``, a weight for
+            each class, none negative, adding up to at most 1; ``multilabel``, 0 or 1 for each
+            class; ``regression``, a number for each output.
+        max_labels: ``multilabel``: planned largest number of labels of a record. A record with more
+            is scaled down to norm ``label_clip_norm``.
+        target_bounds: ``regression``: (low, high) of each output. Values are clamped to them, and
+            scaled to [-1, 1].
         table: The columns of a table that the features are made of, for the ``tabular`` extractor.
 
     """
+
+    _seldom: ClassVar[tuple[str, ...]] = ("table", "target", "max_labels", "target_bounds")
 
     classes: tuple[int, ...] | tuple[str, ...]
     num_features: int = 0
@@ -35,6 +55,9 @@ class Schema(FrozenModel):
     feature_clip_norm: float = 0.0
     label_clip_norm: float = 1.0
     table: TableSchema | None = None
+    target: Target = "class"
+    max_labels: int | None = None
+    target_bounds: tuple[tuple[float, float], ...] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -60,6 +83,21 @@ class Schema(FrozenModel):
                     self.__pydantic_fields_set__.add(name)
         return self
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_label_clip_norm(cls, value: object) -> object:
+        """The default is the largest norm that a label can have; its parts are checked later."""
+        if not isinstance(value, dict) or "label_clip_norm" in value:
+            return value
+        longest: object = None
+        if value.get("target") == "multilabel":
+            longest = value.get("max_labels")
+        elif value.get("target") == "regression" and isinstance(value.get("classes"), Sized):
+            longest = len(value["classes"])
+        if isinstance(longest, int) and longest > 0:
+            return {**value, "label_clip_norm": math.sqrt(longest)}
+        return value
+
     @field_validator("classes", mode="before")
     @classmethod
     def _check_classes(cls, value: object) -> object:
@@ -72,12 +110,8 @@ class Schema(FrozenModel):
         integers = all(isinstance(c, int) and not isinstance(c, bool) for c in value)
         if not integers and not all(isinstance(c, str) for c in value):
             _validate.fail("classes", "all integers or all strings", "a mixture or another type")
-        if len(value) < 2 or len(set(value)) != len(value):
-            _validate.fail(
-                "classes",
-                "at least two distinct classes",
-                f"{len(value)} classes of which {len(set(value))} are distinct",
-            )
+        if len(value) < 1 or len(set(value)) != len(value):
+            _fail_classes(value)
         return value
 
     @field_validator("num_features", "num_records")
@@ -94,10 +128,51 @@ class Schema(FrozenModel):
     @field_validator("label_clip_norm", mode="before")
     @classmethod
     def _check_label_clip_norm(cls, value: object) -> float:
-        number = _validate.real("label_clip_norm", value, above=0.0)
-        if number != 1.0:
-            _validate.fail("label_clip_norm", "1.0, the norm of a one-hot label", number)
-        return number
+        return _validate.real("label_clip_norm", value, at_least=1e-30, at_most=1e30)
+
+    @field_validator("target_bounds", mode="before")
+    @classmethod
+    def _check_target_bounds(cls, value: object) -> object:
+        if value is None:
+            return None
+        allowed = "a pair of numbers (low, high) for each output"
+        if hasattr(value, "tolist"):
+            value = value.tolist()
+        if not isinstance(value, list | tuple):
+            _validate.fail("target_bounds", allowed, repr(value))
+        return tuple(_bounds(i, pair, allowed) for i, pair in enumerate(value))
+
+    @model_validator(mode="after")
+    def _check_target(self) -> Self:
+        target, count = self.target, len(self.classes)
+        if count < 2 and target != "regression":
+            _fail_classes(self.classes)
+        for name, owner in (("max_labels", "multilabel"), ("target_bounds", "regression")):
+            if target != owner and (value := getattr(self, name)) is not None:
+                _validate.fail(name, f"nothing for target {target}", value)
+        if target == "class" and self.label_clip_norm != 1.0:
+            _validate.fail(
+                "label_clip_norm", "1.0, the norm of a one-hot label", self.label_clip_norm
+            )
+        most = 1 if target in ("class", "soft") else count
+        if target == "multilabel":
+            if self.max_labels is not None:
+                most = _validate.integer("max_labels", self.max_labels, at_most=count)
+            elif "label_clip_norm" not in self.model_fields_set:
+                _validate.fail("max_labels", "a number, unless label_clip_norm is given", "nothing")
+        if target == "regression":
+            if self.target_bounds is None or len(self.target_bounds) != count:
+                found = "nothing" if self.target_bounds is None else len(self.target_bounds)
+                _validate.fail("target_bounds", f"a pair (low, high) for each of {count}", found)
+            if not all(isinstance(name, str) for name in self.classes):
+                _validate.fail("classes", "names of the outputs, for regression", self.classes)
+        if self.label_clip_norm > math.sqrt(most):
+            _validate.fail(
+                "label_clip_norm",
+                f"at most {math.sqrt(most)!r}, the largest norm of a label",
+                self.label_clip_norm,
+            )
+        return self
 
     def to_json(self) -> str:
         """Return the schema as JSON, as ``--schema`` reads it."""
@@ -107,3 +182,21 @@ class Schema(FrozenModel):
     def num_classes(self) -> int:
         """Number of classes K."""
         return len(self.classes)
+
+
+def _fail_classes(classes: tuple[int, ...] | tuple[str, ...]) -> NoReturn:
+    _validate.fail(
+        "classes",
+        "at least two distinct classes",
+        f"{len(classes)} classes of which {len(set(classes))} are distinct",
+    )
+
+
+def _bounds(output: int, pair: object, allowed: str) -> tuple[float, float]:
+    place = f"target_bounds[{output}]"
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        _validate.fail(place, allowed, repr(pair))
+    low, high = (_validate.real(place, value, at_least=-1e30, at_most=1e30) for value in pair)
+    if not high - low >= 1e-30:
+        _validate.fail(place, "low below high, by at least 1e-30", (low, high))
+    return low, high

@@ -30,7 +30,7 @@ from privmix.mechanism import MixtureConfig, ReleaseConfig
 from privmix.plan import ReleasePlan, record_facts
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.preprocess import Preprocessor
-from privmix.schema import Schema
+from privmix.schema import Schema, Target
 
 DATA_DIR = "data"
 CARD_NAME = "README.md"
@@ -192,8 +192,13 @@ class Table:
         return self.certificate.data_schema.classes
 
     @property
+    def schema(self) -> Schema:
+        """The public facts about the records."""
+        return self.certificate.data_schema
+
+    @property
     def num_classes(self) -> int:
-        """Number of classes K."""
+        """Number of classes K, or of outputs."""
         return self.config.num_classes
 
     @cached_property
@@ -422,8 +427,7 @@ def dataset_card(plan: ReleasePlan) -> str:
     tables = "\n".join(_describe(part, schema) for part in plan.mechanism.components)
     columns = {
         "public": "- `label`: the class of all the records in the row, as an index into the classes\n",
-        "mixed": "- `label_weights`: the noisy sum of the records' one-hot labels over the same "
-        "constant, one number per class\n",
+        "mixed": f"- `label_weights`: {_LABEL_TEXTS[schema.target]}\n",
     }
     described = columns[plan.mechanism.components[0].labels]
     if plan.design == "hybrid":
@@ -435,6 +439,11 @@ def dataset_card(plan: ReleasePlan) -> str:
         "add_or_remove_one": "adding or removing any one record",
         "replace_one": "replacing any one record by another",
     }[plan.mechanism.neighboring_relation]
+    if plan.unit_column is not None:
+        change = (
+            f"adding or removing all records of any one `{plan.unit_column}`, of which at most "
+            f"{plan.max_records_per_unit} took part,"
+        )
     return f"""---
 pretty_name: Private mixtures
 tags:
@@ -462,7 +471,7 @@ Columns:
 - `features`: {plan.mechanism.num_features} numbers, the noisy sum of the records' feature vectors, each
   clipped to L2 norm {schema.feature_clip_norm:g}, over the constant
 {described}
-Classes: {json.dumps(list(schema.classes), ensure_ascii=False)}
+{_describe_classes(schema)}
 
 To load the rows: `datasets.load_dataset("FOLDER")`, `pandas.read_parquet("FOLDER/data")`,
 `polars.read_parquet("FOLDER/data")`, `privmix.Release("FOLDER")`.
@@ -483,6 +492,26 @@ Before they were mixed, records went through {names}{source}. Records to classif
 must go through the same: `privmix.Release("FOLDER").preprocessor.transform(x)`. The learners of
 privmix do that by themselves.
 """
+
+
+_LABEL_TEXTS: dict[Target, str] = {
+    "class": "the noisy sum of the records' one-hot labels over the same constant, one number per "
+    "class",
+    "soft": "the noisy sum of the records' class weights over the same constant, one number per "
+    "class",
+    "multilabel": "the noisy sum of the records' labels, 0 or 1 for each class and together of "
+    "limited norm, over the same constant",
+    "regression": "the noisy sum of the records' targets, each clamped to its bounds and scaled to "
+    "[-1, 1], over the same constant, one number per output",
+}
+
+
+def _describe_classes(schema: Schema) -> str:
+    names = json.dumps(list(schema.classes), ensure_ascii=False)
+    if schema.target_bounds is None:
+        return f"Classes: {names}"
+    bounds = ", ".join(f"[{low:g}, {high:g}]" for low, high in schema.target_bounds)
+    return f"Outputs: {names}, with bounds {bounds}"
 
 
 def _describe(config: MixtureConfig, schema: Schema) -> str:

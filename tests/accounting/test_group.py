@@ -8,15 +8,26 @@ from scipy.stats import binom, norm
 
 from privmix import InvalidInputError
 from privmix.accounting import (
+    CERTIFICATE_DELTAS,
     ComposedEvent,
     GaussianEvent,
+    GroupEvent,
     PoissonGaussianEvent,
     SignedGaussianEvent,
     UniformGaussianEvent,
     account,
+    delta_at,
+    epsilon_at,
     epsilon_under,
+    event_from_json,
+    event_gdp_mu,
+    gdp_delta,
     gdp_epsilon,
+    gdp_tradeoff,
     group_epsilon,
+    per_record,
+    tradeoff_curve,
+    tradeoff_report,
 )
 
 DELTA = 1e-5
@@ -97,3 +108,115 @@ def test_nothing_follows_from_replacing():
 def test_impossible_groups(size):
     with pytest.raises(InvalidInputError, match="group_size"):
         group_epsilon(SAMPLED, DELTA, group_size=size)
+
+
+def group(event, size: int, unit: str = "patient") -> GroupEvent:
+    return GroupEvent(unit=unit, group_size=size, event=event)
+
+
+class TestGroupEvents:
+    """A unit's event is accounted for as the group of its records, everywhere alike."""
+
+    gaussian = GaussianEvent(noise_multiplier=20.0, count=4)
+
+    def test_plain_gaussians_are_exact_in_every_reading(self):
+        event, gdp_mu = group(self.gaussian, 5), 5 * 2 / 20
+        accounting = account(event, DELTA)
+        assert accounting.epsilon == pytest.approx(gdp_epsilon(gdp_mu, DELTA), rel=1e-6)
+        assert accounting.accountants["gdp"].guarantee
+        assert event_gdp_mu(event) == (pytest.approx(gdp_mu), True)
+        assert delta_at(event, 1.0) == pytest.approx(gdp_delta(gdp_mu, 1.0), rel=1e-6)
+        fpr, fnr = tradeoff_curve(event)
+        assert (fnr <= gdp_tradeoff(gdp_mu, fpr) + 1e-9).all()
+        assert np.abs(fnr - gdp_tradeoff(gdp_mu, fpr)).max() < 5e-3
+
+    @pytest.mark.parametrize("size", [2, 4])
+    def test_every_reading_of_a_sampled_group_covers_the_truth(self, size):
+        event = group(PoissonGaussianEvent(sampling_prob=0.3, noise_multiplier=1.5), size)
+        for delta, epsilon in epsilon_at(event, (1e-2, 1e-4)).items():
+            assert one_row_delta(0.3, 1.5, size, epsilon) <= delta
+            accounting = account(event, delta)
+            assert accounting.epsilon == epsilon
+            for name in ("pld", "rdp"):
+                upper = accounting.accountants[name].upper
+                assert one_row_delta(0.3, 1.5, size, upper) <= delta
+            assert not accounting.accountants["gdp"].guarantee
+        for epsilon in (0.1, 0.5, 2.0):
+            assert one_row_delta(0.3, 1.5, size, epsilon) <= delta_at(event, epsilon)
+
+    def test_the_tradeoff_curve_covers_a_sampled_group(self):
+        """No test between the two mixtures of one row errs less than the curve says."""
+        prob, noise, size = 0.3, 1.5, 3
+        event = group(PoissonGaussianEvent(sampling_prob=prob, noise_multiplier=noise), size)
+        fpr, fnr = tradeoff_curve(event)
+        thresholds = np.linspace(-6, 12, 400)
+        absent = norm.sf(thresholds, 0, noise)
+        present = sum(
+            w * norm.cdf(thresholds, k, noise)
+            for k, w in enumerate(binom.pmf(np.arange(size + 1), size, prob))
+        )
+        assert (np.interp(absent, fpr, fnr) <= present + 1e-12).all()
+        assert tradeoff_report(event).advantage >= (1 - absent - present).max()
+
+    def test_one_record_of_a_unit_is_a_record(self):
+        event = group(SAMPLED, 1)
+        assert account(event, DELTA).to_dict() == account(SAMPLED, DELTA).to_dict()
+        assert epsilon_at(event) == epsilon_at(SAMPLED, CERTIFICATE_DELTAS)
+
+    def test_certified_values_agree_with_each_other(self):
+        event = group(ComposedEvent(events=(self.gaussian, SAMPLED)), 3)
+        epsilon = account(event, DELTA).epsilon
+        assert delta_at(event, epsilon) <= DELTA * (1 + 1e-9)
+        assert delta_at(event, 0.98 * epsilon) > DELTA
+        assert epsilon == group_epsilon(event.event, DELTA, group_size=3)
+
+    def test_units_compose_at_the_largest_size(self):
+        other = PoissonGaussianEvent(sampling_prob=0.02, noise_multiplier=3.0, count=7)
+        both = ComposedEvent(events=(group(SAMPLED, 2), group(other, 5)))
+        assert per_record(both) == (ComposedEvent(events=(SAMPLED, other)), 5)
+        assert per_record(ComposedEvent(events=(both,)))[1] == 5
+        assert (both.unit, both.neighboring_relation) == ("patient", "add_or_remove_one")
+        due = account(group(ComposedEvent(events=(SAMPLED, other)), 5), DELTA).epsilon
+        assert account(both, DELTA).epsilon == due
+
+    def test_what_protects_others_does_not_compose(self):
+        for events in (
+            (group(SAMPLED, 2), SAMPLED),
+            (group(SAMPLED, 2), group(SAMPLED, 2, "home")),
+        ):
+            with pytest.raises(InvalidInputError, match="one kind of unit"):
+                ComposedEvent(events=events)
+
+    def test_several_units_at_once(self):
+        assert group_epsilon(group(SAMPLED, 2), DELTA, group_size=2) == group_epsilon(
+            SAMPLED, DELTA, group_size=4
+        )
+        # Another unit in a unit's place: its records go and others come.
+        assert epsilon_under(group(SAMPLED, 2), "replace_one", DELTA) == group_epsilon(
+            SAMPLED, DELTA, group_size=4
+        )
+
+    def test_json_and_back(self):
+        event = group(ComposedEvent(events=(self.gaussian, SAMPLED)), 3)
+        assert event_from_json(event.model_dump_json()) == event
+        both = ComposedEvent(events=(event, event))
+        assert event_from_json(both.model_dump_json()) == both
+
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({"group_size": 0}, "group_size"),
+            ({"unit": " "}, "unit"),
+            ({"unit": "record"}, "unit"),
+            ({"event": GroupEvent(unit="a", group_size=2, event=SAMPLED)}, "event"),
+        ],
+    )
+    def test_impossible_units(self, fields, words):
+        with pytest.raises(InvalidInputError, match=words):
+            GroupEvent(**{"unit": "patient", "group_size": 2, "event": SAMPLED, **fields})
+
+    def test_a_group_without_a_bound_is_refused(self):
+        with pytest.raises(InvalidInputError, match="group_size"):
+            account(
+                group(PoissonGaussianEvent(sampling_prob=0.5, noise_multiplier=0.01), 1000), DELTA
+            )

@@ -12,7 +12,10 @@ from privmix.accounting.accountants import (
     Reading,
     account,
     delta_at,
+    delta_profile,
     epsilon_at,
+    epsilon_under,
+    group_epsilon,
 )
 from privmix.accounting.calibrate import calibrate, calibrate_noise_multiplier
 from privmix.accounting.events import (
@@ -20,13 +23,14 @@ from privmix.accounting.events import (
     EligibleGaussianEvent,
     Event,
     GaussianEvent,
+    GroupEvent,
     PoissonGaussianEvent,
     SignedGaussianEvent,
     UniformGaussianEvent,
     event_from_json,
+    per_record,
 )
 from privmix.accounting.gdp import event_gdp_mu, gdp_delta, gdp_epsilon, gdp_mu_from
-from privmix.accounting.group import epsilon_under, group_epsilon
 from privmix.accounting.rdp import (
     dpmix_theorem1_epsilon,
     dpmix_theorem3_epsilon,
@@ -48,6 +52,7 @@ __all__ = [
     "EligibleGaussianEvent",
     "Event",
     "GaussianEvent",
+    "GroupEvent",
     "PoissonGaussianEvent",
     "Reading",
     "SignedGaussianEvent",
@@ -57,6 +62,7 @@ __all__ = [
     "calibrate",
     "calibrate_noise_multiplier",
     "delta_at",
+    "delta_profile",
     "dpmix_theorem1_epsilon",
     "dpmix_theorem3_epsilon",
     "epsilon_at",
@@ -69,6 +75,7 @@ __all__ = [
     "gdp_tradeoff",
     "group_epsilon",
     "moments_epsilon",
+    "per_record",
     "rdp_delta",
     "rdp_epsilon",
     "tradeoff_curve",

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.accounting import gdp, pld, rdp
-from privmix.accounting.events import ComposedEvent, SimpleEvent
+from privmix.accounting.events import (
+    ComposedEvent,
+    Event,
+    GroupEvent,
+    NeighboringRelation,
+    SimpleEvent,
+    per_record,
+    simple_events,
+)
+from privmix.accounting.group import chained_delta, chained_epsilon, group_view
 
 CERTIFICATE_DELTAS: tuple[float, ...] = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 
@@ -47,18 +59,23 @@ class Accounting(FrozenModel):
         return self.model_dump(mode="json")
 
 
-def account(event: SimpleEvent | ComposedEvent, delta: float) -> Accounting:
+def account(event: Event, delta: float) -> Accounting:
     """Account for an event at ``delta``: the smallest valid upper bound is certified.
 
-    ``delta`` must lie in (0, 1). An epsilon that would be negative is reported as 0.
+    ``delta`` must lie in (0, 1). An epsilon that would be negative is reported as 0. A
+    ``GroupEvent`` is accounted for as :mod:`privmix.accounting.group` says.
     """
     delta = _validate.delta("delta", delta)
+    inner, size = group_view(event)
     readings = {
-        "pld": _pld_reading(event, delta),
-        "rdp": _rdp_reading(event, delta),
+        "pld": _pld_reading(inner, delta) if size == 1 else _chained(_step_pld, inner, delta, size),
+        "rdp": _rdp_reading(inner, delta) if size == 1 else _chained(_step_rdp, inner, delta, size),
         "gdp": _gdp_reading(event, delta),
     }
     certified = [r.upper for r in readings.values() if r is not None and r.upper is not None]
+    if not certified:
+        allowed = "one for which the bound stays below 5000 for each record"
+        _validate.fail("group_size", allowed, size)
     return Accounting(
         epsilon=min(certified),
         delta=delta,
@@ -67,22 +84,99 @@ def account(event: SimpleEvent | ComposedEvent, delta: float) -> Accounting:
     )
 
 
-def epsilon_at(
-    event: SimpleEvent | ComposedEvent, deltas: Iterable[float] = CERTIFICATE_DELTAS
-) -> dict[float, float]:
+def epsilon_at(event: Event, deltas: Iterable[float] = CERTIFICATE_DELTAS) -> dict[float, float]:
     """Certified epsilons at several deltas, keyed by delta."""
     deltas = [_validate.delta("delta", delta) for delta in deltas]
+    event, size = group_view(event)
+    if size > 1:
+        outer = GroupEvent(unit="group", group_size=size, event=event)
+        return {delta: account(outer, delta).epsilon for delta in deltas}
     by_rdp = [rdp.rdp_epsilon(event, delta) for delta in deltas]
     by_pld = pld.epsilon_upper(event, deltas) or by_rdp
     return {d: min(p, r) for d, p, r in zip(deltas, by_pld, by_rdp, strict=True)}
 
 
-def delta_at(event: SimpleEvent | ComposedEvent, epsilon: float) -> float:
+def delta_at(event: Event, epsilon: float) -> float:
     """Certified delta at ``epsilon`` >= 0."""
     epsilon = _validate.real("epsilon", epsilon, at_least=0.0)
-    by_rdp = rdp.rdp_delta(event, epsilon)
-    by_pld = pld.delta_bounds(event, epsilon)
-    return by_rdp if by_pld is None else min(by_pld[1], by_rdp)
+    inner, size = group_view(event)
+    by_rdp = rdp.rdp_delta(inner, epsilon / size)
+    by_pld = pld.delta_bounds(inner, epsilon / size)
+    found = by_rdp if by_pld is None else min(by_pld[1], by_rdp)
+    return found if size == 1 else chained_delta(found, epsilon, size)
+
+
+def delta_profile(event: Event, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Certified deltas at increasing ``epsilons`` >= 0, faster than one by one."""
+    inner, size = group_view(event)
+    deltas = pld.delta_profile(inner, epsilons / size)
+    if deltas is None:
+        deltas = rdp.rdp_deltas(inner, epsilons / size)
+    if size > 1:
+        pairs = zip(deltas, epsilons, strict=True)
+        deltas = np.array([chained_delta(float(d), float(e), size) for d, e in pairs])
+    return deltas
+
+
+def group_epsilon(event: Event, delta: float, *, group_size: int) -> float:
+    """Certified epsilon for a person with up to ``group_size`` records.
+
+    Under add_or_remove_one: all of them come or go; under replace_one: all change. Exact for plain
+    Gaussian mechanisms, a chain of neighbours for all others; see :mod:`privmix.accounting.group`.
+
+    Args:
+        event: Any event; of a ``GroupEvent``, ``group_size`` owners are taken together.
+        delta: In (0, 1).
+        group_size: At least 1.
+
+    """
+    size = _validate.integer("group_size", group_size)
+    inner, own = per_record(event)
+    outer = GroupEvent(unit="group", group_size=size * own, event=inner)
+    return account(outer, _validate.delta("delta", delta)).epsilon
+
+
+def epsilon_under(event: Event, relation: NeighboringRelation, delta: float) -> float:
+    """Certified epsilon under another neighbouring relation, where a valid bound exists.
+
+    From add_or_remove_one to replace_one: replacing is removing and adding, a chain of two; for
+    plain Gaussian mechanisms the sensitivity doubles, as two vectors within the clip norm differ by
+    at most twice its length. From replace_one to add_or_remove_one there is no bound: such
+    mechanisms may depend on the number of records as they like.
+
+    Raises:
+        InvalidInputError: No valid bound exists.
+
+    """
+    _validate.one_of("relation", relation, ("add_or_remove_one", "replace_one"))
+    if relation == event.neighboring_relation:
+        return account(event, delta).epsilon
+    if relation == "add_or_remove_one":
+        inner, _ = per_record(event)
+        names = ", ".join(sorted({part.mechanism for part in simple_events(inner)}))
+        _validate.fail(
+            "relation", f"replace_one: nothing follows for {names} under another", relation
+        )
+    return group_epsilon(event, delta, group_size=2)
+
+
+def _step_pld(event: SimpleEvent | ComposedEvent, epsilon: float) -> float:
+    deltas = pld.delta_profile(event, np.array([epsilon]))
+    return 1.0 if deltas is None else float(deltas[0])
+
+
+def _step_rdp(event: SimpleEvent | ComposedEvent, epsilon: float) -> float:
+    return rdp.rdp_delta(event, epsilon)
+
+
+def _chained(
+    step: Callable[[SimpleEvent | ComposedEvent, float], float],
+    event: SimpleEvent | ComposedEvent,
+    delta: float,
+    size: int,
+) -> Reading | None:
+    epsilon = chained_epsilon(lambda e: step(event, e), delta, size)
+    return None if epsilon is None else Reading(epsilon=epsilon, guarantee=True, upper=epsilon)
 
 
 def _pld_reading(event: SimpleEvent | ComposedEvent, delta: float) -> Reading | None:
@@ -98,7 +192,7 @@ def _rdp_reading(event: SimpleEvent | ComposedEvent, delta: float) -> Reading:
     return Reading(epsilon=epsilon, guarantee=True, upper=epsilon)
 
 
-def _gdp_reading(event: SimpleEvent | ComposedEvent, delta: float) -> Reading | None:
+def _gdp_reading(event: Event, delta: float) -> Reading | None:
     found = gdp.event_gdp_mu(event)
     if found is None:
         return None

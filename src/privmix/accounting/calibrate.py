@@ -15,9 +15,10 @@ from scipy.optimize import brentq
 from privmix import _validate
 from privmix._validate import InvalidInputError
 from privmix.accounting import accountants, gdp, pld
-from privmix.accounting.events import ComposedEvent, SimpleEvent
+from privmix.accounting.events import Event
+from privmix.accounting.group import group_view
 
-MakeEvent: TypeAlias = Callable[[float], SimpleEvent | ComposedEvent]
+MakeEvent: TypeAlias = Callable[[float], Event]
 
 _TOLERANCE = 2e-3  # how far below the target the search may stop
 _AIM = 8e-4  # how far below it aims
@@ -51,7 +52,7 @@ def calibrate_noise_multiplier(
     raise InvalidInputError("target_epsilon", f"a value near {reached:.6g}", target)
 
 
-def certified_epsilon(event: SimpleEvent | ComposedEvent, delta: float) -> float:
+def certified_epsilon(event: Event, delta: float) -> float:
     """The certified epsilon alone, as :func:`epsilon_at` has it."""
     return accountants.epsilon_at(event, [delta])[delta]
 
@@ -105,7 +106,8 @@ class _Search:
     def epsilon(self, value: float) -> float:
         """The certified epsilon; unless ``fully``, the PLD's bound, which rarely is larger."""
         event = self.make_event(value)
-        bounds = None if self.fully else pld.epsilon_upper(event, [self.delta])
+        inner, size = group_view(event)
+        bounds = None if self.fully or size > 1 else pld.epsilon_upper(inner, [self.delta])
         return certified_epsilon(event, self.delta) if bounds is None else bounds[0]
 
     def excess(self, log_value: float) -> float:

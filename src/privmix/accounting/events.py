@@ -21,7 +21,19 @@ from privmix._validate import FrozenModel
 NeighboringRelation: TypeAlias = Literal["add_or_remove_one", "replace_one"]
 
 
-class _CountedEvent(FrozenModel):
+RECORD = "record"
+
+
+class _RecordEvent(FrozenModel):
+    """What every mechanism has that is described as one record sees it."""
+
+    @property
+    def unit(self) -> str:
+        """What the event protects: a record. A :class:`GroupEvent` names who owns several."""
+        return RECORD
+
+
+class _CountedEvent(_RecordEvent):
     """Checks shared by every mechanism that is repeated ``count`` times."""
 
     noise_multiplier: float
@@ -160,12 +172,58 @@ class ComposedEvent(FrozenModel):
                     f"{event.mechanism} under {event.neighboring_relation}" for event in self.events
                 ),
             )
+        units = sorted({event.unit for event in self.events})
+        if len(units) > 1:
+            # A guarantee for records says nothing of a person with any number of them.
+            _validate.fail("events", "events that protect one kind of unit", " and ".join(units))
         return self
 
     @property
     def neighboring_relation(self) -> NeighboringRelation:
         """The relation shared by all parts."""
         return self.events[0].neighboring_relation
+
+    @property
+    def unit(self) -> str:
+        """What all parts protect; see :attr:`_RecordEvent.unit`."""
+        return self.events[0].unit
+
+
+class GroupEvent(FrozenModel):
+    """A mechanism as those see it who own up to ``group_size`` of its records each.
+
+    Neighbouring data sets differ by all the records of one owner: they come or go under
+    add_or_remove_one.
+
+    Attributes:
+        event: The mechanism as one record sees it.
+        group_size: Most records of one owner that take part.
+        unit: The public name of the kind of owner: ``patient``, say.
+
+    """
+
+    mechanism: Literal["group"] = "group"
+    unit: str
+    group_size: int
+    event: SimpleEvent | ComposedEvent
+
+    @field_validator("group_size", mode="before")
+    @classmethod
+    def _check_group_size(cls, value: object) -> int:
+        return _validate.integer("group_size", value, at_most=10**6)
+
+    @model_validator(mode="after")
+    def _check_unit(self) -> GroupEvent:
+        if self.event.unit != RECORD:
+            _validate.fail("event", "a mechanism as one record sees it", self.event.mechanism)
+        if not self.unit.strip() or self.unit == RECORD:
+            _validate.fail("unit", f"a name other than {RECORD!r}", repr(self.unit))
+        return self
+
+    @property
+    def neighboring_relation(self) -> NeighboringRelation:
+        """The mechanism's, read for all the records of one owner at once."""
+        return self.event.neighboring_relation
 
 
 SimpleEvent: TypeAlias = (
@@ -175,23 +233,42 @@ SimpleEvent: TypeAlias = (
     | EligibleGaussianEvent
     | UniformGaussianEvent
 )
-Event: TypeAlias = Annotated[SimpleEvent | ComposedEvent, Field(discriminator="mechanism")]
+Event: TypeAlias = Annotated[
+    SimpleEvent | ComposedEvent | GroupEvent, Field(discriminator="mechanism")
+]
 
 ComposedEvent.model_rebuild()
+GroupEvent.model_rebuild()
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(Event)
 
 
-def event_from_json(document: str | bytes | Mapping[str, Any]) -> SimpleEvent | ComposedEvent:
+def event_from_json(document: str | bytes | Mapping[str, Any]) -> Event:
     """Read an event from JSON text or from the mapping it parses to.
 
     Errors: InvalidInputError naming the field, for an unknown mechanism too.
     """
     text = document if isinstance(document, str | bytes) else json.dumps(document)
     try:
-        event: SimpleEvent | ComposedEvent = _ADAPTER.validate_json(text)
+        event: Event = _ADAPTER.validate_json(text)
     except ValidationError as error:
         raise _validate._first_problem("event", error) from None
     return event
+
+
+def per_record(event: Event) -> tuple[SimpleEvent | ComposedEvent, int]:
+    """Return an event as one record sees it, and how many records an owner has in it at most.
+
+    Of several releases with up to k_1, k_2, ... records of one owner, the largest k counts: the
+    owner's records leave all the releases together in that many steps, in each of which every
+    release loses at most one.
+    """
+    if isinstance(event, GroupEvent):
+        return event.event, event.group_size
+    if isinstance(event, ComposedEvent) and event.unit != RECORD:
+        parts = [per_record(part) for part in event.events]
+        inner = ComposedEvent(events=tuple(part for part, _ in parts))
+        return inner, max(size for _, size in parts)
+    return event, 1
 
 
 def simple_events(event: SimpleEvent | ComposedEvent) -> list[SimpleEvent]:
@@ -209,9 +286,11 @@ def simple_events(event: SimpleEvent | ComposedEvent) -> list[SimpleEvent]:
     return [part.model_copy(update={"count": count}) for _, (part, count) in sorted(totals.items())]
 
 
-def _walk(event: SimpleEvent | ComposedEvent) -> Sequence[SimpleEvent]:
+def _walk(event: Event) -> Sequence[SimpleEvent]:
     if isinstance(event, ComposedEvent):
         return [part for inner in event.events for part in _walk(inner)]
+    if isinstance(event, GroupEvent):
+        raise TypeError("a group has no steps of its own: take per_record first")
     return [event]
 
 

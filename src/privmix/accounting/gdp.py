@@ -14,14 +14,15 @@ from scipy.special import erfcx, ndtr
 
 from privmix import _validate
 from privmix.accounting.events import (
-    ComposedEvent,
     EligibleGaussianEvent,
+    Event,
     GaussianEvent,
     PoissonGaussianEvent,
     SignedGaussianEvent,
     SimpleEvent,
     simple_events,
 )
+from privmix.accounting.group import group_view
 
 
 def gdp_delta(gdp_mu: float, epsilon: float) -> float:
@@ -72,21 +73,22 @@ def gdp_mu_from(epsilon: float, delta: float) -> float:
     return math.exp(brentq(excess, lower, upper, xtol=1e-14, rtol=1e-14)) * (1.0 - 1e-12)
 
 
-def event_gdp_mu(event: SimpleEvent | ComposedEvent) -> tuple[float, bool] | None:
+def event_gdp_mu(event: Event) -> tuple[float, bool] | None:
     """GDP parameter of an event, and whether it is exact (else a central limit approximation).
 
     Per step and squared: 1/s^2 for the Gaussian; p^2 (exp(1/s^2) - 1) for Poisson sampling (Bu et
     al. 2020); p^2 (cosh(1/s^2) - 1) for signed mixing; the eligible share times that of the
-    eligible step; None for sampling without replacement.
+    eligible step; None for sampling without replacement. Groups of k records: k times one record's.
     """
     total, exact = 0.0, True
-    for part in simple_events(event):
+    inner, size = group_view(event)
+    for part in simple_events(inner):
         rate = _squared_rate(part)
         if rate is None:
             return None
         total += part.count * rate
         exact = exact and isinstance(part, GaussianEvent)
-    return math.sqrt(total), exact
+    return size * math.sqrt(total), exact
 
 
 def _squared_rate(event: SimpleEvent) -> float | None:

@@ -19,8 +19,8 @@ from scipy.special import ndtr, ndtri
 
 from privmix import _validate
 from privmix._validate import FrozenModel
-from privmix.accounting import accountants, gdp, pld, rdp
-from privmix.accounting.events import ComposedEvent, SimpleEvent
+from privmix.accounting import accountants, gdp
+from privmix.accounting.events import Event
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -54,9 +54,7 @@ class TradeoffReport(FrozenModel):
         return self.model_dump(mode="json")
 
 
-def tradeoff_curve(
-    event: SimpleEvent | ComposedEvent, *, num_points: int = 101
-) -> tuple[Array, Array]:
+def tradeoff_curve(event: Event, *, num_points: int = 101) -> tuple[Array, Array]:
     """Certified lower bound on the false-negative rate against the false-positive rate.
 
     Returns two arrays of at most ``num_points`` values, the corners of a convex polygonal line
@@ -67,9 +65,7 @@ def tradeoff_curve(
     half = (num_points - 3) // 2
     largest = accountants.epsilon_at(event, [_SMALLEST_DELTA])[_SMALLEST_DELTA]
     epsilons = largest * np.linspace(0.0, 1.0, half + 1)
-    deltas = pld.delta_profile(event, epsilons)
-    if deltas is None:
-        deltas = rdp.rdp_deltas(event, epsilons)
+    deltas = accountants.delta_profile(event, epsilons)
     # fnr >= 1 - delta - exp(epsilon) fpr, and the same with the two rates exchanged.
     with np.errstate(under="ignore"):
         shallow = [
@@ -81,7 +77,7 @@ def tradeoff_curve(
     return _upper_envelope([*reversed(steep), *shallow, (0.0, 0.0)])
 
 
-def tradeoff_report(event: SimpleEvent | ComposedEvent, *, num_points: int = 201) -> TradeoffReport:
+def tradeoff_report(event: Event, *, num_points: int = 201) -> TradeoffReport:
     """Readings of the certified trade-off curve and its distance from the GDP approximation."""
     fpr, fnr = tradeoff_curve(event, num_points=num_points)
     tpr = [1.0 - float(np.interp(rate, fpr, fnr)) for rate in (0.001, 0.01)]

@@ -85,6 +85,7 @@ def records_on_device(records: Records, device: str) -> Records:
         features[start : start + len(values)] = torch.from_numpy(values).to(device)
     return BoundedRecords(
         labels=records.labels,
+        blank=records.blank,
         feature_grid=records.feature_grid,
         label_grid=records.label_grid,
         num_clipped=records.num_clipped,

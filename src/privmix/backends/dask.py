@@ -471,6 +471,7 @@ class _Run:
             box = facts["mailbox"]
             rest = HeldRecords(
                 labels=records.labels,
+                blank=records.blank,
                 feature_grid=records.feature_grid,
                 label_grid=records.label_grid,
                 num_clipped=0,

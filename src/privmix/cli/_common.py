@@ -88,6 +88,20 @@ UnitNormOption = Annotated[
 ]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="Schema file (JSON).")]
 Label = Annotated[str | None, typer.Option("--label", help="Label column of a table.")]
+LabelColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        help="Label column of a table; several times for targets that are vectors [the classes].",
+    ),
+]
+UnitColumn = Annotated[
+    str | None,
+    typer.Option(help="Protect all records of one owner together: the column that names owners."),
+]
+MaxRecordsPerUnit = Annotated[
+    int | None, typer.Option(help="Records of one owner that take part at most, drawn at random.")
+]
 FeaturesKey = Annotated[
     str | None, typer.Option(help="Array of an .npz or .zarr with the features.")
 ]
@@ -98,6 +112,13 @@ MaxMemory = Annotated[
 ]
 # Wrong usage as Typer reports it; the class itself has no public name.
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
+
+
+def one_label(labels: list[str] | None) -> str | None:
+    """Return the only label column, for records that have a class."""
+    if labels is not None and len(labels) > 1:
+        _validate.fail("--label", "one column", len(labels))
+    return labels[0] if labels else None
 
 
 def read_text(path: Path) -> str:

@@ -108,11 +108,14 @@ def account_command(
         print_json(told)
         return
     OUT.print(f"epsilon {told['epsilon']:.6g} at delta {delta:g} (certified)")
+    if (unit := told.get("unit_column")) is not None:
+        OUT.print(f"for {unit}, up to {told['max_records_per_unit']} records of each", markup=False)
     OUT.print(_accountant_table(told["accountants"]))
     for component in told.get("components", ()):
         OUT.print(f"component {component['mechanism']}: epsilon {component['epsilon']:.6g}")
     if group_size is not None:
-        OUT.print(f"for {group_size} records of one person: epsilon {told['group_epsilon']:.6g}")
+        whose = "records of one person" if unit is None else f"of {unit} together"
+        OUT.print(f"for {group_size} {whose}: epsilon {told['group_epsilon']:.6g}", markup=False)
     if (paper := told.get("claimed_by_paper")) is not None:
         OUT.print(f"claimed by the paper: {paper['epsilon']:.6g}, which is NOT a guarantee")
 

@@ -12,9 +12,10 @@ from privmix.cli._common import (
     ERR,
     FeaturesKey,
     Json,
-    Label,
+    LabelColumns,
     LabelKey,
     app,
+    one_label,
     print_facts,
     print_json,
     progress_bar,
@@ -110,7 +111,7 @@ def _set_options(made: Any, learner: str, **options: Any) -> None:
 def evaluate_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model file.")],
     source: Annotated[Path, typer.Argument(metavar="TEST", help=".parquet, .csv or .npz")],
-    label: Label = None,
+    label: LabelColumns = None,
     features_key: FeaturesKey = None,
     label_key: LabelKey = None,
     text_column: TextColumn = None,
@@ -138,6 +139,7 @@ def evaluate_command(
 
     """
     import numpy as np
+    from sklearn.metrics import r2_score, root_mean_squared_error
 
     from privmix.extractor import FeaturesHeader
     from privmix.features.extraction import transform_records
@@ -146,15 +148,18 @@ def evaluate_command(
     from privmix.records import match_labels
 
     learner = load_model(model)
-    classes = [] if isinstance(learner, LinearRegressor) else learner.classes_.tolist()
+    numbers = isinstance(learner, LinearRegressor)
+    classes = learner.output_names_ if numbers else learner.classes_.tolist()
     header = FeaturesHeader.of_file(source)
     named = any(option is not None for option in (extractor, text_column, image_column))
     if named or (is_raw(source, header, learner.extractor_) and not features_as_given):
+        if numbers:
+            _validate.fail("TEST", "a file of features for a model of numbers", "raw records")
         maker = same_extractor(learner.extractor_, extractor, device)
         records = open_raw(
             source,
             maker,
-            label=label,
+            label=one_label(label),
             text_column=text_column,
             image_column=image_column,
             classes=classes,
@@ -167,14 +172,26 @@ def evaluate_command(
         if not features_as_given:
             check_features_header(str(source), header, learner.extractor_)
         data = read_labelled(
-            source, label=label, classes=classes, features_key=features_key, label_key=label_key
+            source,
+            label=label,
+            classes=classes,
+            features_key=features_key,
+            label_key=label_key,
+            target="regression" if numbers else "class",
         )
-    if isinstance(learner, LinearRegressor):
-        found = {"r2": float(learner.score(data.features, data.labels))}
+    found: dict[str, Any]
+    if numbers:
+        truth = np.asarray(data.labels, dtype=np.float64).reshape(len(data.features), -1)
+        guess = learner.predict(data.features).reshape(len(truth), -1)
+        errors = root_mean_squared_error(truth, guess, multioutput="raw_values")
+        found = {
+            "r2": float(r2_score(truth, guess)),
+            "rmse": dict(zip(map(str, classes), map(float, errors), strict=True)),
+        }
     else:
-        truth = match_labels(data.labels, classes)
+        labels = match_labels(data.labels, classes)
         predicted = match_labels(learner.predict(data.features), classes)
-        found = {"accuracy": float(np.mean(truth == predicted))}
+        found = {"accuracy": float(np.mean(labels == predicted))}
     result = {
         **found,
         "num_test_records": len(data.labels),

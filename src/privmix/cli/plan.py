@@ -24,6 +24,7 @@ from privmix.cli._common import (
     Json,
     LabelBalance,
     MaxMemory,
+    MaxRecordsPerUnit,
     MixSize,
     NumMixtures,
     ProjectionOption,
@@ -34,6 +35,7 @@ from privmix.cli._common import (
     SchemaFile,
     SelectOption,
     SubspaceOption,
+    UnitColumn,
     UnitNormOption,
     WeightClip,
     Weights,
@@ -42,12 +44,15 @@ from privmix.cli._common import (
     read_schema,
 )
 from privmix.plan import (
+    RECORD,
     DesignOptions,
+    PrivacyUnit,
     ReleasePlan,
     calibrate_config,
     choose_design,
     configure,
     fix_steps,
+    planned_sizes,
     solve_config,
     width_after,
 )
@@ -104,6 +109,8 @@ def plan_command(
     subspace: SubspaceOption = None,
     random_projection: ProjectionOption = None,
     unit_norm: UnitNormOption = False,
+    unit_column: UnitColumn = None,
+    max_records_per_unit: MaxRecordsPerUnit = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Compare designs by a learner's predicted error.")
     ] = False,
@@ -118,6 +125,9 @@ def plan_command(
 
         privmix plan --num-records 10003 --num-classes 77 --num-features 384 --epsilon 1 --delta 1e-5
 
+        privmix plan --schema schema.json --epsilon 1 --delta 1e-5 --unit-column patient
+        --max-records-per-unit 4
+
     """
     if out is not None and schema is None:
         _validate.fail("--out", "a plan made with --schema, which a release needs", "no schema")
@@ -129,8 +139,12 @@ def plan_command(
             _validate.fail(option, "a number, unless --schema is given", "nothing")
         if facts is not None and value is not None:
             _validate.fail(option, "nothing beside --schema, which states it", value)
-    known = {n: getattr(facts, n) if facts else v for n, v in sizes.items()}
+    known: dict[str, Any] = sizes if facts is None else planned_sizes(facts)
+    unit = PrivacyUnit(unit_column, max_records_per_unit)
     if explain:
+        if unit != RECORD or "target" in known:
+            allowed = "nothing but records with classes: by those designs are compared"
+            _validate.fail("--explain", allowed, unit_column or known["target"])
         _explain(known, epsilon, delta, as_json)
         return
     options = design_options(
@@ -169,6 +183,7 @@ def plan_command(
         noise_multiplier=noise_multiplier,
         solve_for=solve_for,
         max_memory=None if max_memory is None else parse_bytes("--max-memory", max_memory),
+        unit=unit,
     )
     if out is not None:
         try:
@@ -277,11 +292,13 @@ def make_plan(
     noise_multiplier: float | None = None,
     solve_for: str | None = None,
     max_memory: int | None = None,
+    unit: PrivacyUnit = RECORD,
 ) -> ReleasePlan:
     """Plan with one unknown: the noise, epsilon, or what ``solve_for`` names."""
     if epsilon is not None:
         _validate.real("--epsilon", epsilon, at_least=1e-6, at_most=1e4)
     _validate.delta("--delta", delta)
+    unit.check("add_or_remove_one")
     if delta * sizes["num_records"] > 1:
         ERR.print(
             f"note: delta {delta:g} is above 1 / num_records; it allows that much probability of "
@@ -300,15 +317,15 @@ def make_plan(
                 _validate.fail("--epsilon", f"a value, for what {option} asks for", "nothing")
         assert noise_multiplier is not None
         config = configure(sizes, cast(Any, design), options, noise_multiplier)
-        return ReleasePlan.for_config(config, delta, schema)
+        return ReleasePlan.for_config(config, delta, schema, unit=unit)
     target = {"target_epsilon": epsilon, "target_delta": delta}
     kind, options, steps = choose_design(
-        sizes, cast(Any, design or "auto"), options, preprocessing, **target
+        sizes, cast(Any, design or "auto"), options, preprocessing, **target, unit=unit
     )
-    steps = fix_steps(steps, **target)
+    steps = fix_steps(steps, **target, unit=unit)
     left = sizes | {"num_features": width_after(steps, sizes["num_features"])}
     if noise_multiplier is None:
-        config = calibrate_config(left, kind, options, **target, preprocessing=steps)
+        config = calibrate_config(left, kind, options, **target, preprocessing=steps, unit=unit)
     else:
         unknown: Any = _validate.one_of("--solve-for", solve_for, ("mix_size", "num_mixtures"))
         config = solve_config(
@@ -319,8 +336,9 @@ def make_plan(
             noise_multiplier=noise_multiplier,
             **target,
             preprocessing=steps,
+            unit=unit,
         )
-    return ReleasePlan.for_config(config, delta, schema, steps, max_memory=max_memory)
+    return ReleasePlan.for_config(config, delta, schema, steps, unit, max_memory=max_memory)
 
 
 def _describe_step(step: Step) -> str:
@@ -335,6 +353,9 @@ def _plan_table(plan: ReleasePlan) -> Table:
     table = Table("", "", title="privmix plan", show_header=False)
     guarantee = f"{plan.epsilon:.6g}, {plan.delta:g} ({mechanism.neighboring_relation})"
     rows = [("design", plan.design), ("epsilon, delta", guarantee)]
+    if plan.unit_column is not None:
+        whose = f"{plan.unit_column}, at most {plan.max_records_per_unit} records of each"
+        rows.append(("protects", whose))
     rows += [("preprocessing", _describe_step(step)) for step in plan.preprocessing]
     for part in mechanism.components:
         label = part.label_noise_multiplier

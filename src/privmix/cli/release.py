@@ -23,11 +23,12 @@ from privmix.cli._common import (
     FeatureBudget,
     FeaturesKey,
     Json,
-    Label,
     LabelBalance,
+    LabelColumns,
     LabelKey,
     Labels,
     MaxMemory,
+    MaxRecordsPerUnit,
     MixSize,
     NumMixtures,
     ProjectionOption,
@@ -38,10 +39,12 @@ from privmix.cli._common import (
     SchemaFile,
     SelectOption,
     SubspaceOption,
+    UnitColumn,
     UnitNormOption,
     WeightClip,
     Weights,
     app,
+    one_label,
     print_facts,
     print_json,
     progress_bar,
@@ -58,9 +61,9 @@ from privmix.cli._raw import (
     open_raw,
 )
 from privmix.cli.plan import design_options, make_plan, preprocessing_steps
-from privmix.plan import ReleasePlan
+from privmix.plan import PrivacyUnit, ReleasePlan, planned_sizes
+from privmix.records import Records
 from privmix.resources import default_threads
-from privmix.schema import Schema
 
 
 @app.command("release", no_args_is_help=True)
@@ -73,7 +76,7 @@ def release_command(
     plan: Annotated[Path | None, typer.Option(help="Plan file made by privmix plan.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Largest epsilon, without --plan.")] = None,
     delta: Annotated[float | None, typer.Option(help="Its delta, without --plan.")] = None,
-    label: Label = None,
+    label: LabelColumns = None,
     features_key: FeaturesKey = None,
     label_key: LabelKey = None,
     labels: Labels = None,
@@ -102,6 +105,8 @@ def release_command(
     subspace: SubspaceOption = None,
     random_projection: ProjectionOption = None,
     unit_norm: UnitNormOption = False,
+    unit_column: UnitColumn = None,
+    max_records_per_unit: MaxRecordsPerUnit = None,
     on_bad_record: Annotated[
         str, typer.Option(help="error: refuse NaN, infinity and unknown labels; zero: blank them.")
     ] = "error",
@@ -188,9 +193,10 @@ def release_command(
         "random_projection": random_projection,
         "unit_norm": unit_norm,
     }
+    unit = {"unit_column": unit_column, "max_records_per_unit": max_records_per_unit}
     if plan is not None:
         others = {"epsilon": epsilon, "delta": delta, "schema": schema, "design": design, **given}
-        for name, value in (others | flags).items():
+        for name, value in (others | flags | unit).items():
             if value is not None and value is not False:
                 option = "--" + name.replace("_", "-")
                 _validate.fail(option, "nothing beside --plan, which states it", value)
@@ -202,29 +208,32 @@ def release_command(
                 _validate.fail(option, "a value, unless --plan is given", "nothing")
         assert schema is not None and epsilon is not None and delta is not None
         facts = read_schema(schema)
-        sizes = {n: getattr(facts, n) for n in ("num_records", "num_classes", "num_features")}
         options = design_options(facts.num_classes, **given)
         made = make_plan(
             facts,
-            sizes,
+            planned_sizes(facts),
             design,
             options,
             epsilon=epsilon,
             delta=delta,
             preprocessing=preprocessing_steps(**flags),
+            unit=PrivacyUnit(unit_column, max_records_per_unit),
         )
     if made.data_schema is None:
         _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     store = target.parent / f".{target.name}.features"
     if extractor is not None:
+        if made.unit_column is not None or made.data_schema.target != "class":
+            allowed = "none for units or for labels that are no class, but privmix.release"
+            _validate.fail("--extractor", allowed, extractor)
         # A run that was cut off while it extracted has drawn nothing yet, so nothing to resume.
         resume = resume and RunFolder(target).is_unfinished
         maker = build_extractor(extractor, device, made.data_schema)
         records_of = open_raw(
             source,
             maker,
-            label=label,
+            label=one_label(label),
             text_column=text_column,
             image_column=image_column,
             on_bad_record=on_bad_record,
@@ -232,8 +241,9 @@ def release_command(
             schema=made.data_schema,
         )
         store.mkdir(mode=0o700, exist_ok=True)
-        source, label = store / "features.parquet", label or "label"
-        extract_with_progress(records_of, maker, source, label=label, keep_parts=True)
+        source, column = store / "features.parquet", one_label(label) or "label"
+        label = [column]
+        extract_with_progress(records_of, maker, source, label=column, keep_parts=True)
     elif text_column is not None or image_column is not None:
         _validate.fail("--extractor", "an extractor for raw records", "nothing")
     header = FeaturesHeader.of_file(source)
@@ -244,6 +254,8 @@ def release_command(
         features_key=features_key,
         label_key=label_key,
         labels=labels,
+        target=made.data_schema.target,
+        unit_column=made.unit_column,
     )
     features = feature_source(data.features, made.data_schema.num_features)
     layout = plan_memory(made, features, max_memory, threads, place="--max-memory")
@@ -253,11 +265,12 @@ def release_command(
             data.labels,
             made.data_schema,
             on_bad_record,  # type: ignore[arg-type]
+            units=data.units,
             in_memory=layout.in_memory,
             threads=threads,
             progress=progress,
         )
-    _tell_holder(records.count, records.num_clipped, records.num_replaced, made.data_schema)
+    _tell_holder(records, made)
     if dry_run:
         return
     if test_seed is not None:
@@ -301,10 +314,19 @@ def release_command(
         OUT.print(f"check it with: privmix verify {out} --expect-digest {result['digest']}")
 
 
-def _tell_holder(count: int, clipped: int, replaced: int, schema: Schema) -> None:
+def _tell_holder(records: Records, plan: ReleasePlan) -> None:
     """Say on stderr what only the data holder may know."""
-    ERR.print(
-        f"for your eyes only: {count} records (planned {schema.num_records}), "
-        f"{clipped / count:.1%} clipped to norm {schema.feature_clip_norm:g}"
-        + (f", {replaced} bad ones replaced by zero" if replaced else "")
-    )
+    assert plan.data_schema is not None
+    schema, count = plan.data_schema, records.count
+    told = [
+        f"{count} records (planned {schema.num_records})",
+        f"{records.num_clipped / count:.1%} clipped to norm {schema.feature_clip_norm:g}",
+    ]
+    if schema.target != "class":
+        told.append(f"{records.num_labels_clipped / count:.1%} of the labels clipped")
+    if records.num_replaced:
+        told.append(f"{records.num_replaced} bad ones replaced by zero")
+    if records.units is not None and plan.max_records_per_unit is not None:
+        kept = records.units.num_taking_part(plan.max_records_per_unit)
+        told.append(f"{kept} records of {len(records.units.names)} units take part")
+    ERR.print("for your eyes only: " + ", ".join(told))

@@ -164,6 +164,8 @@ class LinearClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[misc]
     def _keep(
         self, release: ReleaseLike, coef: Matrix, intercept: Vector, logit_scale: float = 1.0
     ) -> None:
+        if (target := target_of(release)) == "regression":
+            _validate.fail("release.target", "classes or weights of classes", target)
         self._remember(release)
         self.coef_, self.intercept_, self.logit_scale_ = coef, intercept, logit_scale
         self.classes_ = np.array(release.classes)

@@ -138,18 +138,21 @@ class Preprocessor:
         width = step_facts(self.steps, self.facts)[len(self.results)].num_features
 
         def transform(
-            features: NDArray[np.int16], labels: NDArray[np.int32], out: NDArray[np.int16]
+            features: NDArray[np.int16], blank: NDArray[np.bool_], out: NDArray[np.int16]
         ) -> None:
             block = self.transform(features / scale)
-            block[labels < 0] = 0.0
+            block[blank] = 0.0
             grid.quantise(block, out)
 
         facts: dict[str, Any] = {
             "labels": records.labels,
+            "blank": records.blank,
+            "units": records.units,
             "feature_grid": grid,
             "label_grid": records.label_grid,
             "num_clipped": records.num_clipped,
             "num_replaced": records.num_replaced,
+            "num_labels_clipped": records.num_labels_clipped,
         }
         if not records.in_memory:
             return TransformedRecords(
@@ -158,7 +161,7 @@ class Preprocessor:
         kept = np.empty((records.count, width), dtype=np.int16)
         for start in range(0, records.count, records.run_records):
             stop = min(start + records.run_records, records.count)
-            transform(records.part(start, stop), records.labels[start:stop], kept[start:stop])
+            transform(records.part(start, stop), records.blank[start:stop], kept[start:stop])
         return BoundedRecords(features=kept, **facts)
 
     def run_next(self, records: Records, key: MasterKey) -> Preprocessor:

@@ -20,6 +20,7 @@ def exact_sums(kind: str, records: Records, num_classes: int) -> Integers:
 
     Removing a record removes its own summand and changes nothing else.
     """
+    records.check_sampled()
     width = records.num_features
     total = np.zeros(_SHAPES[kind](num_classes, width), dtype=np.int64)
     for features, labels in _blocks(records):

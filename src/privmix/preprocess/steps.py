@@ -127,6 +127,11 @@ class _Step(FrozenModel):
         """Whether the step costs budget."""
         return False
 
+    @property
+    def needs_classes(self) -> bool:
+        """Whether a record must have one class."""
+        return False
+
     def planned(self, gdp_mu: float) -> Self:
         """Return the step with its noise fixed, for a whole budget of parameter ``gdp_mu``."""
         return self
@@ -219,6 +224,11 @@ class ClassCounts(_ChargedStep):
     step: Literal["class_counts"] = "class_counts"
     budget_share: float = 0.02
 
+    @property
+    def needs_classes(self) -> bool:
+        """Yes: records are counted or added up by their class."""
+        return True
+
     def statistics(self, facts: RecordFacts) -> tuple[Statistic, ...]:
         """What the step publishes about private records."""
         return (Statistic.of("class_counts", facts),)
@@ -252,6 +262,11 @@ class SelectFeatures(_ChargedStep):
     def num_outputs(self, num_features: int) -> int:
         """Width of a record after the step; fails for one that the step cannot take."""
         return _validate.integer("num_selected", self.num_selected, at_most=num_features)
+
+    @property
+    def needs_classes(self) -> bool:
+        """Yes: records are counted or added up by their class."""
+        return True
 
     def statistics(self, facts: RecordFacts) -> tuple[Statistic, ...]:
         """What the step publishes about private records."""
