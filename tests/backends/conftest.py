@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from builders import make_data, make_plan, make_schema
-from privmix import mechanism, records
+from privmix import Schema, mechanism, records
 from privmix.designs import row_blocks
+from privmix.plan import PrivacyUnit
 
 RELEASES = {
     "poisson": {"mix_size": 20, "num_mixtures": 60},
@@ -36,3 +37,20 @@ def task(request, small_runs) -> tuple:
     """(features, labels, plan) of a release in several shards and blocks."""
     plan = make_plan(make_schema(), request.param, 5.0, **RELEASES[request.param])
     return (*make_data(plan.data_schema, 60), plan)
+
+
+@pytest.fixture(params=["poisson", "signed", "transposed"])
+def owned(request, small_runs) -> tuple:
+    """(features, labels, units, plan) of a release of numbers that protects units."""
+    schema = Schema(
+        classes=["u", "v"],
+        target="regression",
+        target_bounds=[(-1, 1), (0, 3)],
+        num_features=5,
+        num_records=60,
+        feature_clip_norm=1.0,
+    )
+    unit = PrivacyUnit("patient", 3)
+    plan = make_plan(schema, request.param, 5.0, unit, **RELEASES[request.param])
+    x, _ = make_data(make_schema(), 60)
+    return x, x[:, :2] * 2, [i % 7 for i in range(60)], plan

@@ -30,6 +30,18 @@ def test_bits_are_those_of_the_threads(tmp_path, task, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_units_and_labels_that_are_vectors(tmp_path, owned, device):
+    x, y, units, plan = owned
+    here = release(x, y, plan, out=tmp_path / "here", units=units, test_seed=1, threads=2)
+    records = bound_records(x, y, plan.data_schema, units=units)
+    with CudaBackend(2, device) as backend:
+        there = engine.release_records(
+            records, plan, out=tmp_path / "there", test_seed=1, backend=backend
+        )
+    assert there.certificate_digest == here.certificate_digest
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("size", [3, 511, 513, 5000])
 @pytest.mark.parametrize("weight", [None, 1, 1 << 14])
 def test_sums_are_exact_at_the_extremes(device, size, weight, monkeypatch, rng):
@@ -48,7 +60,16 @@ def test_sums_are_exact_at_the_extremes(device, size, weight, monkeypatch, rng):
     some = Inclusions(starts, records, weights)
     labels = rng.integers(3, size=700).astype(np.int32)
     grid = FixedPoint(1.0)
-    there = records_on_device(BoundedRecords(labels, grid, grid, 0, 0, values), device)
+    held = BoundedRecords(
+        labels=labels,
+        blank=labels < 0,
+        feature_grid=grid,
+        label_grid=grid,
+        num_clipped=0,
+        num_replaced=0,
+        features=values,
+    )
+    there = records_on_device(held, device)
     expected, got = (kind(5, 5, 3, weighted=weight == 1 << 14) for kind in (BlockSums, DeviceSums))
     for sums, features in ((expected, values), (got, there.part(0, 700))):
         for _ in range(15):  # past the 65536 records that 32 bits are enough for

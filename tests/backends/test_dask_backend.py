@@ -79,6 +79,22 @@ def test_bits_are_those_of_the_threads(tmp_path, task, four):
     assert one.certificate_digest == two.certificate_digest == spread.certificate_digest
 
 
+def test_units_and_labels_that_are_vectors(tmp_path, owned, four):
+    x, y, units, plan = owned
+    here = release(x, y, plan, out=tmp_path / "here", units=units, test_seed=1)
+    spread = release(
+        x,
+        y,
+        plan,
+        out=tmp_path / "spread",
+        units=units,
+        test_seed=1,
+        backend="dask",
+        scheduler=four.scheduler_address,
+    )
+    assert spread.certificate_digest == here.certificate_digest
+
+
 @pytest.mark.parametrize("task", ["signed", "hybrid"], indirect=True)
 def test_records_that_are_read_in_runs(tmp_path, task, four):
     x, y, plan = task
@@ -343,6 +359,7 @@ def test_a_worker_has_no_other_records(task):
     records = bound_records(x, y, plan.data_schema)
     some = back_end.HeldRecords(
         labels=records.labels,
+        blank=records.blank,
         feature_grid=records.feature_grid,
         label_grid=records.label_grid,
         num_clipped=0,
