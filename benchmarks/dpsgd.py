@@ -193,7 +193,7 @@ def compare_with_inference(records: int, repeats: int) -> dict[str, float]:
     parameters = head.initial_parameters(config)
     source = head.bind(views, parameters.size)
     steps = Steps(config, private, source, key)
-    batches = [views.of(record, 0).inputs for record in range(records)]
+    batches = [views.of(record, views.generator(record, 0)).inputs for record in range(records)]
 
     def inference(size: int) -> float:
         """Seconds for all augmented images, in batches of ``size`` records' views."""

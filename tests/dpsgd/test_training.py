@@ -371,3 +371,10 @@ def test_networks_have_their_sizes(name, channels, side, due):
     assert all(
         torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True)
     )
+
+
+def test_a_missing_library_is_named(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for make in (lambda: LinearHead(), lambda: make_model("cnn-26k", 1, 10)):
+        with pytest.raises(InvalidInputError, match=r"library torch.*privmix\[dpsgd\]"):
+            make()
