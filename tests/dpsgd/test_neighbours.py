@@ -82,14 +82,32 @@ def test_records_get_the_same_views_whoever_is_there():
     images, labels = make_images(8)
     two = check_records(images, labels, config)
     one = check_records(images[:3], labels[:3], config)
+    more, fewer = (PrivateViews(r, config, KEY, None, "cpu") for r in (two, one))
     for record in range(3):
-        first = PrivateViews(two, config, KEY, None, "cpu").of(record, 4)
-        second = PrivateViews(one, config, KEY, None, "cpu").of(record, 4)
+        first = more.of(record, more.generator(record, 4))
+        second = fewer.of(record, fewer.generator(record, 4))
         assert torch.equal(first.inputs, second.inputs)
-    again = PrivateViews(two, config, KEY, None, "cpu").of(0, 5)
     assert not torch.equal(
-        again.inputs, PrivateViews(two, config, KEY, None, "cpu").of(0, 4).inputs
+        more.of(0, more.generator(0, 5)).inputs, more.of(0, more.generator(0, 4)).inputs
     )
+
+
+def test_kept_views_are_a_function_of_the_record():
+    images, labels = make_images(8)
+    for cache in ("views", "base"):
+        head, config = LinearHead(Pooled(), feature_cache=cache), make_config()
+        _, source, parameters = make_steps(head, config, images, labels)
+        first = source.clipped_sum(np.array([5], dtype=np.int32), 0, parameters)
+        order = np.roll(np.arange(8), 1)
+        _, moved, _ = make_steps(head, config, images[order], labels[order])
+        again = moved.clipped_sum(np.array([6], dtype=np.int32), 0, parameters)
+        assert len(head.cache) == 1
+        if cache == "views":  # with base views, mixtures are drawn afresh for each place and step
+            assert np.array_equal(first, again)
+        other = make_config(augmentation=AugmentationPlan.self_aug(3, crop_padding=2))
+        _, source, _ = make_steps(head, other, images, labels)
+        source.clipped_sum(np.array([5], dtype=np.int32), 0, parameters)
+        assert len(head.cache) == 2
 
 
 def test_parts_of_a_step_add_up():

@@ -126,7 +126,6 @@ def fit_command(
         clip_norm=clip_norm,
         augmentation=augmentation,
     )
-    _need_torch()
     made: Any
     if model == "linear":
         _validate.one_of("--feature-cache", feature_cache, ("none", "views", "base"))
@@ -202,13 +201,6 @@ def _augmentation(
         return AugmentationPlan.plain()
     make: Callable[..., Any] = getattr(AugmentationPlan, method.replace("-", "_"))
     return make(**given, mix=mix, transforms=transforms)
-
-
-def _need_torch() -> None:
-    try:
-        importlib.import_module("torch")
-    except ImportError:
-        _validate.fail("privmix fit", "torch: pip install 'privmix[dpsgd]'", "no torch")
 
 
 def _load(name: str) -> Any:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -29,15 +30,14 @@ from privmix.dpsgd.augmentation import (
 from privmix.dpsgd.grid import ExactSum, HeadGrid, SumGrid, network_grid
 from privmix.dpsgd.linear_head import clipped_head_sum
 from privmix.dpsgd.plan import TrainingConfig
-from privmix.dpsgd.records import TrainingRecords, as_tensor
-from privmix.rng import MasterKey
+from privmix.dpsgd.records import TrainingRecords, as_tensor, require
+from privmix.rng import KeyStream, MasterKey
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 FeatureCache = Literal["none", "views", "base"]
 FEATURE_CACHES: tuple[FeatureCache, ...] = ("none", "views", "base")
-_CACHED = -1  # in place of a step's number: what is drawn once for all steps
 _BLOCK_ROWS = 512
 
 
@@ -88,9 +88,24 @@ class PrivateViews:
 
     def generator(self, record: int, step: int) -> np.random.Generator:
         """Return the record's own generator; no guarantee rests on its distribution."""
-        name = "augment" if step != _CACHED else "augment-once"
-        stream = self._key.stream(name, shard=record, block=max(step, 0))
-        return np.random.Generator(np.random.PCG64([int(word) for word in stream.words(4)]))
+        return _generator(self._key.stream("augment", shard=record, block=step))
+
+    @cached_property
+    def _salt(self) -> bytes:
+        hasher = hashlib.sha256(self.plan.model_dump_json().encode())
+        for tensor in self.synthetic or ():
+            hasher.update(tensor.cpu().contiguous().numpy().data)
+        return hasher.digest()
+
+    def name(self, record: int) -> bytes:
+        """Return a digest of a record, of the plan and of the synthetic images."""
+        hasher = hashlib.sha256(self._salt + self.records.inputs[record].tobytes())
+        hasher.update(f"{self.records.inputs.dtype} {self.records.labels[record]}".encode())
+        return hasher.digest()
+
+    def fixed_generator(self, name: bytes) -> np.random.Generator:
+        """Return what draws a record's views once and for all: a function of its content alone."""
+        return _generator(MasterKey(name, b"privmix cached views 1").stream("augment-once"))
 
     def target(self, record: int) -> Tensor:
         """Return a record's one-hot label."""
@@ -101,10 +116,9 @@ class PrivateViews:
         views = base_views(self.records.tensor(record, self.device), self.plan, generator)
         return Samples(views, self.target(record).expand(len(views), -1))
 
-    def of(self, record: int, step: int) -> Augmented:
-        """Return all augmentations of a record in a step."""
+    def of(self, record: int, generator: np.random.Generator) -> Augmented:
+        """Return all augmentations of a record."""
         tensor = self.records.tensor(record, self.device)
-        generator = self.generator(record, step)
         return augment(tensor, self.target(record), self.plan, generator, self.synthetic)
 
     def of_pair(self, pair: int, step: int) -> Augmented:
@@ -120,6 +134,10 @@ class PrivateViews:
         return complete(both, plan, self.generator(members[0], step), None)
 
 
+def _generator(stream: KeyStream) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64([int(word) for word in stream.words(4)]))
+
+
 class LinearHead:
     """A linear classifier on a frozen, public backbone: the fast path.
 
@@ -130,7 +148,8 @@ class LinearHead:
             step. ``views``: an approximation that draws each record's augmentations once and keeps
             their features for all steps. ``base``: an approximation that keeps the features of each
             record's base views and of the synthetic images, and mixes *features* afresh in every
-            step. Privacy is the same for all.
+            step. Views that are kept are a fixed function of the record, so that they serve several
+            trainings with the same head. Privacy is the same for all.
         device: Where the backbone and the products run.
 
     """
@@ -144,8 +163,10 @@ class LinearHead:
         feature_cache: FeatureCache = "none",
         device: Any = "cpu",
     ) -> None:
+        require("torch")
         self.backbone, self.device = backbone, device
         self.feature_cache: FeatureCache = feature_cache
+        self.cache: dict[bytes, Samples] = {}  # private: features of records
         _validate.one_of("feature_cache", feature_cache, FEATURE_CACHES)
         if backbone is None and feature_cache != "none":
             _validate.fail("feature_cache", "none without a backbone", feature_cache)
@@ -219,7 +240,6 @@ class HeadGradients:
             config.clip_norm, config.augmentation.num_augmentations, num_parameters
         )
         self.grid = self._head_grid.published
-        self._cache: dict[int, Samples] = {}
         self._synthetic = views.synthetic
         if head.feature_cache == "base" and views.synthetic is not None:
             images = views.synthetic.inputs
@@ -262,15 +282,14 @@ class HeadGradients:
         """Return (K, width) features of a record's augmentations: one call of a fixed shape."""
         views, head = self._views, self._head
         if head.feature_cache == "none":
-            inputs, targets = views.of(record, step)
+            inputs, targets = views.of(record, views.generator(record, step))
             return Samples(head.features(inputs), targets)
-        if record not in self._cache:
-            if head.feature_cache == "views":
-                inputs, targets = views.of(record, _CACHED)
-            else:
-                inputs, targets = views.base(record, views.generator(record, _CACHED))
-            self._cache[record] = Samples(head.features(inputs), targets)
-        cached = self._cache[record]
+        name = views.name(record)
+        if name not in head.cache:
+            make = views.of if head.feature_cache == "views" else views.base
+            inputs, targets = make(record, views.fixed_generator(name))
+            head.cache[name] = Samples(head.features(inputs), targets)
+        cached = head.cache[name]
         if head.feature_cache == "views":
             return cached
         return Samples(
@@ -305,10 +324,13 @@ class Network:
     def __init__(
         self, module: nn.Module, *, device: Any = "cpu", records_per_call: int = 1
     ) -> None:
+        require("torch")
         check_module(module)
         self.module = module.eval().to(device)
         self.device = device
         self.records_per_call = _validate.integer("records_per_call", records_per_call)
+        if records_per_call > 1:
+            require("opacus")
 
     @property
     def architecture(self) -> str:
@@ -427,16 +449,20 @@ class NetworkGradients:
         yield from self._gradients(units, step)
 
     def _gradients(self, units: NDArray[np.int32], step: int) -> Iterator[Tensor]:
-        views = self._views
         if (size := self._network.records_per_call) > 1:
             with self._hooked() as sampled:
                 for start in range(0, len(units), size):
-                    some = [views.of(int(unit), step) for unit in units[start : start + size]]
+                    some = [self._views_of(int(unit), step) for unit in units[start : start + size]]
                     yield from self._together(sampled, some)
             return
         for unit in units:
-            pairs = self._config.microbatch_size == 2
-            yield self._alone(*(views.of_pair if pairs else views.of)(int(unit), step))
+            yield self._alone(*self._views_of(int(unit), step))
+
+    def _views_of(self, unit: int, step: int) -> Augmented:
+        views = self._views
+        if self._config.microbatch_size == 2:
+            return views.of_pair(unit, step)
+        return views.of(unit, views.generator(unit, step))
 
     def _alone(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean gradient of one record's augmentations: a plain backward pass."""

@@ -69,9 +69,12 @@ def clipped_head_sum(
     if total is None:
         total = ExactSum(torch.empty(weights.shape, device=device))
     rows = max(1, _ROWS // num_views)
+    shape = (min(rows, records), num_views, num_features + 1)
+    buffer = torch.empty(shape, dtype=torch.float64, device=device)
     for start in range(0, records, rows):
         part = features[start : start + rows]
-        factors, exponents = _integer_features(part)
+        factors = buffer[: len(part)]
+        exponents = _integer_features(part, factors)
         flat = factors.reshape(-1, num_features + 1)
         scores = (flat @ weight_columns).reshape(len(part), num_views, -1)
         gram = factors @ factors.transpose(1, 2)
@@ -91,26 +94,25 @@ def clipped_head_sum(
     return total
 
 
-def _integer_features(features: Tensor) -> tuple[Tensor, NDArray[np.int64]]:
-    """Quantise each record's features with an exponent of its own; append the constant feature."""
+def _integer_features(features: Tensor, out: Tensor) -> NDArray[np.int64]:
+    """Quantise each record's features, the constant 1 appended; return the records' exponents."""
     import torch
 
-    records, num_views, width = features.shape
-    largest = features.abs().amax(dim=(1, 2)).double().cpu().numpy()
-    finite = np.isfinite(largest)
+    width = features.shape[2]
+    ends = torch.stack([features.amax(dim=(1, 2)), -features.amin(dim=(1, 2))])
+    largest = ends.double().cpu().numpy()
+    finite = np.isfinite(largest).all(axis=0)
     # Also the constant 1 must be an integer within the bound.
-    _, magnitude = np.frexp(np.maximum(np.where(finite, largest, 1.0), 1.0))
+    _, magnitude = np.frexp(np.maximum(np.where(finite, largest.max(axis=0), 1.0), 1.0))
     entry_bits = math.floor(_NORM_BITS - math.log2(width + 1) / 2)
     exponents = (entry_bits - magnitude).astype(np.int64)
     scale = torch.as_tensor(np.ldexp(finite * 1.0, exponents), device=features.device)
-    factors = torch.empty(
-        (records, num_views, width + 1), dtype=torch.float64, device=features.device
-    )
-    torch.mul(features, scale[:, None, None], out=factors[:, :, :width])
-    factors[:, :, width] = scale[:, None]
+    torch.mul(features, scale[:, None, None], out=out[:, :, :width])
+    out[:, :, width] = scale[:, None]
     if not finite.all():
-        factors[torch.as_tensor(~finite, device=features.device)] = 0.0
-    return factors.round_(), exponents
+        out[torch.as_tensor(~finite, device=features.device)] = 0.0
+    out.round_()
+    return exponents
 
 
 def _add_products(

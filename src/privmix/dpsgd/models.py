@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from privmix import _validate
+from privmix.dpsgd.records import require
 
 if TYPE_CHECKING:
     from torch import nn
@@ -134,6 +135,7 @@ MODELS: dict[str, Callable[..., Any]] = {
 
 def make_model(name: str, channels: int, num_classes: int, seed: int = 0) -> nn.Module:
     """Make a network with public initial weights, the same for the same seed."""
+    require("torch")
     import torch
 
     make = MODELS[_validate.one_of("model", name, MODELS)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _BLOCK = 1024
+
+
+def require(*libraries: str) -> None:
+    """Refuse to go on without a library of the extra."""
+    for name in libraries:
+        if importlib.util.find_spec(name) is None:
+            allowed = "one that is installed: pip install 'privmix[dpsgd]'"
+            _validate.fail(f"library {name}", allowed, "none")
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privmix import _validate
+from privmix.dpsgd.records import require
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 
@@ -45,6 +46,7 @@ def read_synthetic(
         _validate.fail("input_shape", "(1 or 3, height, width) for synthetic images", shape)
     if not path.exists():
         _validate.fail(f"synthetic={path}", "an existing folder or Parquet file", "none")
+    require("PIL")
     named = {str(name): name for name in classes}
     images, labels = [], []
     for place, name, content in _folder(path) if path.is_dir() else _table(path):

