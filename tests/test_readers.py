@@ -40,6 +40,39 @@ def test_a_folder_of_parquet_files(tmp_path):
     assert read_labelled(tmp_path, label="label").features.shape == (6, 1)
 
 
+@pytest.mark.parametrize(
+    ("paths", "count"),
+    [
+        (["part-0.parquet", "part-1.parquet", "_old.parquet", ".tmp/part-9.parquet"], 2),
+        # Sorted as texts, the folder a comes after a-b and a.parquet.
+        (["a-b/part.parquet", "a/part.parquet", "a.parquet"], 3),
+        (["site=1/part.parquet", "site=2/part.parquet"], 2),
+    ],
+)
+def test_records_of_a_folder_keep_their_labels_and_owners(tmp_path, paths, count):
+    for number, path in enumerate(paths):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        columns = {"u": [float(number)], "v": [-float(number)], "label": [number], "who": [number]}
+        order = sorted(columns, reverse=bool(number % 2))
+        write(tmp_path / path, {name: columns[name] for name in order})
+    data = read_labelled(tmp_path, label="label", classes=range(9), unit_column="who")
+    assert sorted(data.labels) == list(range(count))
+    assert data.units.tolist() == data.labels.tolist()
+    due = data.labels.astype(float)
+    signs = 1 if data.features[-1, 0] > 0 else -1  # which of the columns comes first
+    assert np.array_equal(data.features, np.column_stack([signs * due, -signs * due]))
+
+
+def test_files_of_a_folder_with_other_columns_are_refused(tmp_path):
+    write(tmp_path / "0.parquet", {"u": X[:, 0], "label": Y})
+    write(tmp_path / "1.parquet", {"u": X[:, 0], "v": X[:, 1], "label": Y})
+    with pytest.raises(InvalidInputError, match=r"1\.parquet"):
+        read_labelled(tmp_path, label="label")
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InvalidInputError, match="none in it"):
+        read_labelled(tmp_path / "none", label="label")
+
+
 def test_csv(tmp_path):
     (tmp_path / "t.csv").write_text("u,label,v\n0.5,a,1\n2,b,-3\n0,a,0.25\n")
     data = read_labelled(tmp_path / "t.csv", label="label")

@@ -21,7 +21,7 @@ from privmix import (
 )
 from privmix.designs import row_blocks
 from privmix.engine import release_records
-from privmix.preprocess import Center, Subspace, UnitNorm
+from privmix.preprocess import Center, RandomProjection, Subspace, UnitNorm
 from privmix.readers import open_labelled
 from privmix.records import StreamedRecords
 from privmix.sources import ArraySource, FileSource, as_source
@@ -270,6 +270,25 @@ def test_preprocessed_records_make_the_same_files(tmp_path, width):
         test_seed=1,
         threads=2,
     )
+    assert whole.certificate_digest == swept.certificate_digest
+
+
+def test_records_may_grow_so_wide_that_a_shard_is_no_whole_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "_PIECE_BYTES", 64 * 8 * 5)
+    schema = make_schema(num_records=200)
+    plan = plan_release(
+        schema,
+        target_epsilon=3.0,
+        target_delta=1e-5,
+        design="signed",
+        num_mixtures=40,
+        preprocessing=[RandomProjection(num_directions=20)],
+    )
+    x, y = make_data(schema, 150)
+    read = stream(plan, x, y)
+    assert plan.mechanism.shard_records < read.run_records
+    whole = release(x, y, plan, out=tmp_path / "whole", test_seed=1)
+    swept = release_records(read, plan, out=tmp_path / "swept", sums_bytes=1000, test_seed=1)
     assert whole.certificate_digest == swept.certificate_digest
 
 

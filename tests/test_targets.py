@@ -390,6 +390,24 @@ class TestDesigns:
             assert done.features[6].any()
 
 
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_blank_record_and_one_of_zeros_are_not_the_same_input(in_memory):
+    # Centring moves the one and not the other, so that a run must not go on with the other.
+    schema = schema_for("regression-one")
+    x, y = features_for(10), np.full((10, 1), 5.0)  # the middle of its bounds, which becomes 0
+    x[4] = 0.0
+    zeros = bound_records(x, y, schema, "zero", in_memory=in_memory)
+    changed = x.copy()
+    changed[4, 0] = np.nan
+    blank = bound_records(changed, y, schema, "zero", in_memory=in_memory)
+    assert np.array_equal(zeros.part(0, 10), blank.part(0, 10))
+    assert np.array_equal(zeros.labels, blank.labels)
+    assert zeros.digest() != blank.digest()
+    x[4, 0] = np.nan  # behind the back of what was read before
+    assert np.array_equal(zeros.part(0, 10), blank.part(0, 10))
+    assert not zeros.blank.any()
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", DESIGNS)
 def test_release_and_verify(target, name, tmp_path):

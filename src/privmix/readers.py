@@ -246,8 +246,8 @@ def _open_zarr(
 
 def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
     """Open a Parquet file, or a folder of them, whose row groups are read one after another."""
-    whole, units = _read_parquet_labels(path, columns)
-    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    files = _parquet_files(path)
+    whole, units = _read_parquet_labels(path, files, columns)
     names = [n for n in pq.read_schema(files[0]).names if n not in columns.others]
     width = len(names)
 
@@ -281,12 +281,39 @@ def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
     return LabelledSource(IteratedSource(shape, sample.dtype, guarded, held), whole, units)
 
 
-def _read_parquet_labels(path: Path, columns: _Columns) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Check the columns, and read those with the labels and the owners."""
+def _parquet_files(path: Path) -> list[Path]:
+    """Return a file, or those below a folder in order; hidden ones, as Arrow has it, are left out."""
+    if not path.is_dir():
+        return [path]
+    files = [
+        file
+        for file in sorted(path.rglob("*.parquet"))
+        if not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
+    ]
+    if not files:
+        _validate.fail(str(path), "a folder of Parquet files", "none in it")
+    return files
+
+
+def _read_parquet_labels(
+    path: Path, files: Sequence[Path], columns: _Columns
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Check the columns, and read those with the labels and the owners.
+
+    File by file, in the order in which features are read: a record must keep its own label and
+    owner.
+    """
     try:
-        schema = pq.ParquetDataset(path).schema
-        columns.check(path, schema.names)
-        table = pq.read_table(path, columns=columns.others)
+        names = pq.read_schema(files[0]).names
+        for file in files:
+            found = pq.read_schema(file).names
+            columns.check(file, found)
+            if sorted(found) != sorted(names):
+                _validate.fail(str(file), f"the columns of {files[0].name}", "others")
+        table = pa.concat_tables(
+            [pq.read_table(file, columns=columns.others, partitioning=None) for file in files],
+            promote_options="permissive",
+        )
     except (pa.ArrowException, OSError) as error:
         _validate.fail(str(path), "a parquet table", str(error).splitlines()[0])
     if table.num_rows == 0:

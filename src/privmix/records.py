@@ -254,6 +254,9 @@ class _Common:
         for piece in pieces:
             hasher.update(piece)
         hasher.update(np.ascontiguousarray(self.labels).data)
+        if self.labels.ndim > 1:
+            # A blank record and one of zeros alone differ after preprocessing; a class tells them apart.
+            hasher.update(np.packbits(self.blank).data)
         if self.units is not None:
             hasher.update(self.units.digest())
         return hasher.digest()
@@ -369,7 +372,8 @@ class StreamedRecords(_Common):
         def fill(first: int, last: int) -> None:
             for a, b in _runs(first, last, size):
                 here = out[a - start : b - start]
-                _bound(self.source, a, b, self.blank[a:b], self.feature_grid, here)
+                blank = self.blank[a:b].copy()  # which was settled when they were first read
+                _bound(self.source, a, b, blank, self.feature_grid, here)
                 if _piece_digest(here) != self.pieces[a // size]:
                     _validate.fail("records", "the same as when they were first read", "others")
 
@@ -430,11 +434,16 @@ class TransformedRecords(_Common):
     def load(self, start: int, stop: int) -> tuple[NDArray[np.int16], list[Callable[[], None]]]:
         """Return an array for a run of records, and the tasks that fill it."""
         out = np.empty((stop - start, self.num_features), dtype=np.int16)
+        size = self.run_records
 
-        def fill(a: int, b: int) -> None:
-            self.transform(self.original.part(a, b), self.blank[a:b], out[a - start : b - start])
+        def fill(run: int) -> None:
+            # Wider vectors count in smaller shards: only whole runs of the original can be read.
+            first, last = run * size, min((run + 1) * size, self.count)
+            a, b = max(start, first), min(stop, last)
+            features = self.original.part(first, last)[a - first : b - first]
+            self.transform(features, self.blank[a:b], out[a - start : b - start])
 
-        return out, [partial(fill, a, b) for a, b in _runs(start, stop, self.run_records)]
+        return out, [partial(fill, run) for run in range(start // size, -(-stop // size))]
 
     def digest(self) -> bytes:
         """Return the digest of the records before."""
