@@ -153,6 +153,32 @@ def test_regression_is_learnt_and_evaluated(run, visits):  # noqa: F811
     assert run("evaluate", model, visits / "doses.parquet", *swapped, "--json").json["r2"] < 0
 
 
+def test_test_data_may_keep_the_column_of_owners(run, visits):  # noqa: F811
+    table = visits / "visits.parquet"
+    source = (table, "--label", "label", "--schema", visits / "schema.json")
+    budget = ("--epsilon", 4, "--delta", "1e-5", "--design", "stratified")
+    ok(run("release", *source, *budget, *UNITS, "--out", visits / "r"))
+    model = visits / "m.safetensors"
+    ok(run("train", visits / "r", "--out", model))
+    test = ("evaluate", model, table, "--label", "label")
+    refused = run(*test)
+    assert refused.code == 2
+    assert "patient: allowed is a column of numbers" in refused.err
+    score = ok(run(*test, "--unit-column", "patient", "--json")).json
+    without = visits / "without.parquet"
+    pq.write_table(pq.read_table(table).drop_columns(["patient"]), without)
+    same = ok(run("evaluate", model, without, "--label", "label", "--json")).json
+    assert score == same
+    assert run(*test, "--unit-column", "person").code == 2
+
+
+def test_raw_records_with_units_are_sent_to_python(run, visits):  # noqa: F811
+    source = (visits / "visits.parquet", "--schema", visits / "schema.json", "--label", "label")
+    result = run("release", *source, *BUDGET, *UNITS, "--extractor", "tabular", "--out", "r")
+    assert result.code == 2
+    assert "--extractor: allowed is nothing for a plan with units" in result.err
+
+
 def test_a_design_of_classes_is_refused(run, visits):  # noqa: F811
     budget = ("--epsilon", 4, "--delta", "1e-5", "--design", "hybrid")
     result = run("plan", "--schema", visits / "numbers.json", *budget)

@@ -118,6 +118,10 @@ def evaluate_command(
     image_column: ImageColumn = None,
     extractor: ExtractorSpec = None,
     device: Device = None,
+    unit_column: Annotated[
+        str | None,
+        typer.Option(help="Column of TEST that names owners, which is no feature and left out."),
+    ] = None,
     features_as_given: Annotated[
         bool,
         typer.Option(
@@ -178,6 +182,7 @@ def evaluate_command(
             features_key=features_key,
             label_key=label_key,
             target="regression" if numbers else "class",
+            unit_column=unit_column,
         )
     found: dict[str, Any]
     if numbers:

@@ -225,7 +225,10 @@ def release_command(
     store = target.parent / f".{target.name}.features"
     if extractor is not None:
         if made.unit_column is not None or made.data_schema.target != "class":
-            allowed = "none for units or for labels that are no class, but privmix.release"
+            allowed = (
+                "nothing for a plan with units, or with labels that are no class: release such "
+                "raw records in Python, by privmix.release(..., extractor=...)"
+            )
             _validate.fail("--extractor", allowed, extractor)
         # A run that was cut off while it extracted has drawn nothing yet, so nothing to resume.
         resume = resume and RunFolder(target).is_unfinished
