@@ -44,6 +44,10 @@ def test_bytes_repeat_and_overwrite(designs, make_blobs, tmp_path):
 def test_wrong_files_are_refused(tmp_path):
     with pytest.raises(InvalidInputError, match="no such file"):
         load_model(tmp_path / "none")
+    (tmp_path / "fitted").mkdir()
+    (tmp_path / "fitted" / "model.safetensors").write_bytes(b"")
+    with pytest.raises(InvalidInputError, match=r"dpsgd\.TrainedModel; received a folder"):
+        load_model(tmp_path / "fitted")
     for name, content in (("empty", b""), ("text", b"hello, world"), ("pickle", pickle.dumps(1))):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(InvalidInputError, match=f"{name}: allowed is a model file"):

@@ -152,7 +152,10 @@ def load_model(path: str | Path) -> Learner:
     """
     place = str(path)
     if not Path(path).is_file():
-        _validate.fail(place, "an existing model file", "no such file")
+        allowed = "an existing model file, which privmix train writes"
+        if Path(path, "model.safetensors").is_file():
+            allowed += "; read the folder of privmix fit in Python, by dpsgd.TrainedModel"
+        _validate.fail(place, allowed, "a folder" if Path(path).is_dir() else "no such file")
     try:
         with safe_open(place, framework="numpy") as file:
             metadata = file.metadata() or {}
