@@ -80,7 +80,9 @@ def test_a_pair_of_records_is_no_rarer_than_another():
     assert np.square(counts - 500).sum() / 500 < stats.chi2.isf(1e-8, 5)
 
 
-@pytest.mark.parametrize("missing", [None, float("nan"), "", "  ", np.float64("nan")])
+@pytest.mark.parametrize(
+    "missing", [None, float("nan"), "", "  ", np.float64("nan"), "NA", "nan", "None", "<NA>"]
+)
 def test_a_record_without_an_owner_takes_no_part(missing):
     ids = np.array(["a", missing, "b"], dtype=object)
     assert taking_part(ids, 1) == [0, 2]

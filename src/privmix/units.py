@@ -19,6 +19,9 @@ from privmix.rng import KeyStream
 
 _KEY_WORDS = 8  # 64 bytes, the longest key of BLAKE2b
 _DIGEST_BYTES = 16
+# What programs write for a missing value where only texts can be written. Taken for a name, one of
+# these would hide records of owners who have others under their own.
+_MISSING = frozenset({"NA", "N/A", "NaN", "nan", "NaT", "<NA>", "NULL", "null", "None"})
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,8 +99,8 @@ def match_units(ids: ArrayLike, *, strict: bool = True) -> Units:
     may have lost the digits that told two owners apart.
 
     Args:
-        ids: (count,) integers or strings. None, NaN among other objects, and blank strings stand
-            for a missing owner.
+        ids: (count,) integers or strings. None, NaN among other objects, blank strings, and what
+            programs write instead ("NA", "nan", "NULL", "None") stand for a missing owner.
         strict: Refuse a missing owner, naming its position.
 
     Raises:
@@ -155,4 +158,4 @@ def _is_missing(value: object) -> bool:
         return True
     if isinstance(value, float):
         return value != value
-    return isinstance(value, str) and not value.strip()
+    return isinstance(value, str) and (not value.strip() or value.strip() in _MISSING)
