@@ -96,7 +96,10 @@ def same_extractor(
     if due is None:
         allowed = "feature vectors, since the model's release names no extractor"
         _validate.fail("TEST", allowed, "raw records")
-    extractor = build_extractor(spec or due, device)
+    if spec is not None and spec.partition(":")[0] != due.name:  # before a model is loaded
+        _validate.fail("--extractor", f"{due}, which the release used", repr(spec))
+    # The columns of tabular are in the identity.
+    extractor = build_extractor(due if spec is None or spec == "tabular" else spec, device)
     if extractor.identity.digest != due.digest:
         _validate.fail("--extractor", f"{due}, which the release used", str(extractor.identity))
     return extractor

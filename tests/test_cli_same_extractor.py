@@ -1,0 +1,29 @@
+"""``privmix evaluate --extractor``: the one that the release used, and no other."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from privmix import Schema
+from privmix._validate import InvalidInputError
+from privmix.cli._raw import same_extractor
+from privmix.features.tabular import TabularExtractor
+
+TABLE = {"columns": [{"name": "age", "type": "numeric", "lower": 0, "upper": 100}]}
+
+
+def test_the_name_is_compared_before_a_model_is_loaded(monkeypatch):
+    schema = Schema.from_json(json.dumps({"classes": [0, 1], "num_records": 10, "table": TABLE}))
+    due = TabularExtractor(schema.table).identity
+    for spec in (None, "tabular"):
+        assert same_extractor(due, spec, None).identity == due
+
+    def load(*_):
+        raise AssertionError("loaded")
+
+    monkeypatch.setattr("privmix.cli._raw.build_extractor", load)
+    for spec in ("sentence", "sentence:other", "nosuch"):
+        with pytest.raises(InvalidInputError, match="tabular.*received"):
+            same_extractor(due, spec, None)
