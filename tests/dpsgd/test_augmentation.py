@@ -117,6 +117,7 @@ def test_cutmix_weighs_labels_by_area():
         ({"transforms": ("crop", "crop")}, "transforms"),
         ({"transforms": ("spin",)}, "transforms"),
         ({"transforms": "crop"}, "transforms"),
+        ({"transforms": [["crop"]]}, "transforms"),
     ],
 )
 def test_bad_plans_are_refused(changes, place):

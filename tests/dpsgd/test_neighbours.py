@@ -157,11 +157,13 @@ def test_virtual_batches_agree_with_single_records_or_are_refused():
     due = single.clipped_sum(everybody, 2, parameters).astype(float)
     try:
         network = Network(make_network(), records_per_call=4)
-        _, together, _ = make_steps(network, config, images, labels)
+        network.check(config)
     except InvalidInputError as error:
         assert "records_per_call" in str(error)
         return
+    _, together, _ = make_steps(network, config, images, labels)
     found = together.clipped_sum(everybody, 2, parameters).astype(float)
+    assert all(p.grad is None for p in network.module.parameters())
     assert np.linalg.norm(found - due) <= 1e-5 * np.linalg.norm(due)
     rest = together.clipped_sum(everybody[:-1], 2, parameters)
     alone = together.clipped_sum(everybody[-1:], 2, parameters)

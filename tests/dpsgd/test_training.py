@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save
 
 from privmix import InvalidInputError
 from privmix.accounting import account
@@ -25,6 +27,7 @@ from privmix.dpsgd import (
     trainer,
     verify_model,
 )
+from privmix.dpsgd.certificate import ModelCertificate, read_state
 from privmix.ledger import Ledger
 from training_cases import Pooled, make_config, make_images, make_network, make_plan
 
@@ -262,6 +265,7 @@ def test_the_certificate_tells_no_private_fact(sealed):
         (("epsilon_by_delta", "1e-05"), 0.1),
         (("model", "num_parameters"), 3),
         (("model", "shapes", "coef"), [3, 15]),
+        (("config", "augmentation", "transforms"), [[]]),
         (("private",), False),
         (("kind",), "release"),
         (("sampler_error",), 1),
@@ -279,6 +283,29 @@ def test_an_edited_certificate_is_rejected(sealed, tmp_path, field, value):
     place[field[-1]] = value
     path.write_text(json.dumps(data, indent=2) + "\n")
     assert not verify_model(copy).valid
+
+
+def test_a_consistent_forgery_of_another_size_is_rejected(sealed, tmp_path):
+    copy = tmp_path / "m"
+    shutil.copytree(sealed, copy)
+    certificate, state = TrainedModel(copy, LinearHead(Pooled())).certificate, read_state(copy)
+    forged = ModelCertificate.for_plan(
+        certificate.to_plan(),
+        certificate.model.model_copy(update={"num_parameters": 3}),
+        private=True,
+        files=certificate.files,
+    )
+    (copy / "certificate.json").write_bytes(forged.to_bytes())
+    (reason,) = verify_model(copy).reasons
+    assert "shapes and num_parameters" in reason
+    # A type of number that NumPy does not have is a reason, too, not a crash.
+    short = {name: torch.tensor(value).bfloat16() for name, value in state.items()}
+    content = save(short, {"privmix_trained_model": "{}"})
+    (copy / "model.safetensors").write_bytes(content)
+    files = {"model.safetensors": hashlib.sha256(content).hexdigest()}
+    forged = certificate.model_copy(update={"files": files})
+    (copy / "certificate.json").write_bytes(forged.to_bytes())
+    assert "bfloat16" in verify_model(copy).reasons[0]
 
 
 def test_edited_files_are_rejected(sealed, tmp_path):

@@ -86,8 +86,9 @@ class AugmentationPlan(FrozenModel):
     @classmethod
     def _check_transforms(cls, value: object) -> object:
         names = tuple(value) if isinstance(value, list | tuple) else ()
-        if not isinstance(value, list | tuple) or len(set(names)) != len(names):
-            _validate.fail("transforms", "a list of distinct transforms", repr(value))
+        texts = isinstance(value, list | tuple) and all(isinstance(name, str) for name in names)
+        if not texts or len(set(names)) != len(names):
+            _validate.fail("transforms", "a list of distinct transforms", repr(value)[:80])
         for name in names:
             _validate.one_of("transforms", name, TRANSFORMS)
         return names

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import platform
 from importlib.metadata import version
 from pathlib import Path
@@ -177,6 +178,13 @@ class ModelCertificate(FrozenModel):
                 due.model_dump(exclude={"library_versions"}),
             )
         ]
+        sizes = {name: math.prod(shape) for name, shape in self.model.shapes.items()}
+        if self.model.kind == "linear_head":
+            classes, count = self.config.num_classes, sum(sizes.values())
+            if sizes["intercept"] != classes or self.model.num_parameters != count:
+                reasons.append("certificate: shapes and num_parameters of the head do not agree")
+        elif self.model.num_parameters > sum(sizes.values()):
+            reasons.append("certificate: more parameters than the tensors hold")
         if not self.private:
             reasons.append("certificate: private is false, the model protects nobody")
         if self.config.microbatch_size != 1 and self.private:
@@ -187,7 +195,7 @@ class ModelCertificate(FrozenModel):
 def model_bytes(certificate: ModelCertificate, state: dict[str, NDArray[Any]]) -> bytes:
     """Return the model file: the tensors, and in its header what they are for."""
     header = {"classes": certificate.config.classes, "kind": certificate.model.kind}
-    tensors = {name: np.ascontiguousarray(value) for name, value in state.items()}
+    tensors = {name: value.copy(order="C") for name, value in state.items()}
     return save(tensors, {_HEADER: json.dumps(header)})
 
 
@@ -207,7 +215,7 @@ def read_state(folder: str | Path) -> dict[str, NDArray[Any]]:
             if _HEADER not in (file.metadata() or {}):
                 _validate.fail(str(path), "a model file of privmix.dpsgd", "another one")
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, TypeError) as error:  # TypeError: bfloat16, for one
         _validate.fail(str(path), "a model file of privmix.dpsgd", str(error).splitlines()[0])
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import cached_property
@@ -93,12 +94,13 @@ class PrivateViews:
     @cached_property
     def _salt(self) -> bytes:
         hasher = hashlib.sha256(self.plan.model_dump_json().encode())
+        hasher.update(repr((self.config.classes, self.config.input_shape)).encode())
         for tensor in self.synthetic or ():
             hasher.update(tensor.cpu().contiguous().numpy().data)
         return hasher.digest()
 
     def name(self, record: int) -> bytes:
-        """Return a digest of a record, of the plan and of the synthetic images."""
+        """Return a digest of a record, of its augmentation and its classes, of synthetic images."""
         hasher = hashlib.sha256(self._salt + self.records.inputs[record].tobytes())
         hasher.update(f"{self.records.inputs.dtype} {self.records.labels[record]}".encode())
         return hasher.digest()
@@ -173,6 +175,10 @@ class LinearHead:
         if backbone is not None:
             backbone.eval().to(device)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is kept of private records: a pickled head or classifier may be shared."""
+        return self.__dict__ | {"cache": {}}
+
     @property
     def architecture(self) -> str:
         """Name of the backbone's class."""
@@ -191,6 +197,9 @@ class LinearHead:
             _validate.fail("backbone", f"a module, for records of shape {shape}", "none")
         if self.feature_cache == "base" and config.augmentation.mix == "cutmix":
             _validate.fail("feature_cache", "none or views with cutmix", "base")
+        if self.backbone is not None:
+            self.backbone.eval()
+            check_memoryless("backbone", self.backbone, self.features, config, self.device)
 
     def num_features(self, config: TrainingConfig) -> int:
         """Width of the backbone's output, found with a blank input."""
@@ -241,6 +250,7 @@ class HeadGradients:
         )
         self.grid = self._head_grid.published
         self._synthetic = views.synthetic
+        self._backbone_digest = b"" if head.feature_cache == "none" else head.digest()
         if head.feature_cache == "base" and views.synthetic is not None:
             images = views.synthetic.inputs
             # Public images, one at a time for a fixed shape.
@@ -285,11 +295,12 @@ class HeadGradients:
             inputs, targets = views.of(record, views.generator(record, step))
             return Samples(head.features(inputs), targets)
         name = views.name(record)
-        if name not in head.cache:
+        place = self._backbone_digest + name
+        if place not in head.cache:
             make = views.of if head.feature_cache == "views" else views.base
             inputs, targets = make(record, views.fixed_generator(name))
-            head.cache[name] = Samples(head.features(inputs), targets)
-        cached = head.cache[name]
+            head.cache[place] = Samples(head.features(inputs), targets)
+        cached = head.cache[place]
         if head.feature_cache == "views":
             return cached
         return Samples(
@@ -306,7 +317,9 @@ def _concatenated(tensors: list[Tensor]) -> Tensor:
 class Network:
     """A whole network trained from its present weights, which must be public: the general path.
 
-    Any module without batch normalisation. It is used in evaluation mode: dropout is off.
+    Any module without batch normalisation. It is used in evaluation mode: dropout is off. Every
+    training starts from the weights that the module has when it is given here, which must owe
+    nothing to private records, whatever it was trained to in between.
 
     Args:
         module: From (count, *input_shape) to (count, num_classes) scores.
@@ -327,6 +340,7 @@ class Network:
         require("torch")
         check_module(module)
         self.module = module.eval().to(device)
+        self._initial = {name: t.detach().clone() for name, t in module.state_dict().items()}
         self.device = device
         self.records_per_call = _validate.integer("records_per_call", records_per_call)
         if records_per_call > 1:
@@ -342,17 +356,34 @@ class Network:
         return module_digest(self.module)
 
     def check(self, config: TrainingConfig) -> None:
-        """Refuse a plan that this model cannot follow."""
+        """Go back to the initial weights, and refuse a plan that this model cannot follow."""
         import torch
 
+        if config.microbatch_size == 2 and self.records_per_call > 1:
+            _validate.fail("records_per_call", "1 in microbatches of 2", self.records_per_call)
+        self.module.load_state_dict(self._initial)
+        self.module.eval()
         with torch.no_grad():
             found = tuple(
                 self.module(torch.zeros((2, *config.input_shape), device=self.device)).shape
             )
         if found != (2, config.num_classes):
             _validate.fail("module", f"scores of shape (2, {config.num_classes})", found)
-        if config.microbatch_size == 2 and self.records_per_call > 1:
-            _validate.fail("records_per_call", "1 in microbatches of 2", self.records_per_call)
+
+        def gradient(inputs: Tensor) -> Tensor:
+            targets = torch.eye(config.num_classes, device=self.device)[[0] * len(inputs)]
+            if self.records_per_call == 1:
+                return self.gradient(inputs, targets)
+            with self.hooked() as sampled:
+                return self.gradients_together(sampled, [Augmented(inputs, targets)])
+
+        try:
+            check_memoryless("module", self.module, gradient, config, self.device)
+            if self.records_per_call > 1:
+                self._check_places(config)
+        except (RuntimeError, NotImplementedError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            _validate.fail("module", "one whose gradients can be taken", reason)
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
         """Return the parameters that are trained, with their names."""
@@ -395,6 +426,83 @@ class Network:
         with torch.inference_mode():
             return np.asarray(self.module(inputs).double().cpu().numpy())
 
+    @contextmanager
+    def hooked(self) -> Iterator[Any]:
+        """Let Opacus keep gradients of single samples; it looks at training modules only."""
+        from opacus import GradSampleModule
+        from torch import nn
+
+        sampled = GradSampleModule(self.module, loss_reduction="sum")
+        sampled.train()
+        for part in sampled.modules():
+            if isinstance(part, nn.modules.dropout._DropoutNd):
+                part.eval()
+        try:
+            yield sampled
+        finally:
+            sampled.zero_grad(set_to_none=True)  # of private records, and without noise
+            sampled.remove_hooks()
+            self.module.eval()
+
+    def gradient(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean gradient of one record's augmentations: a plain backward pass."""
+        import torch
+
+        parameters = [p for _, p in self.trainable()]
+        loss = _cross_entropy(self.module(inputs), targets).mean()
+        found = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+        return torch.cat([gradient.reshape(-1) for gradient in found])
+
+    def gradients_together(self, sampled: Any, records: list[Augmented]) -> Tensor:
+        """Return mean gradients of several records, padded to a fixed shape, by Opacus."""
+        import torch
+
+        size = self.records_per_call
+        num_views = len(records[0].inputs)
+        inputs = torch.stack([r.inputs for r in records])
+        targets = torch.stack([r.targets for r in records])
+        blank = inputs.new_zeros((size - len(records), *inputs.shape[1:]))
+        inputs = torch.cat([inputs, blank]).flatten(0, 1)
+        targets = torch.cat([targets, targets.new_zeros((len(blank), *targets.shape[1:]))])
+        sampled.zero_grad()
+        loss = _cross_entropy(sampled(inputs), targets.flatten(0, 1)).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        parts = []
+        for _, parameter in self.trainable():
+            samples: Any = parameter.grad_sample  # type: ignore[attr-defined]
+            if samples is None:  # no part of the scores
+                samples = parameter.new_zeros((size * num_views, *parameter.shape))
+            mean = samples.reshape(size, num_views, -1).mean(dim=1)
+            parts.append(mean)
+            parameter.grad_sample = None  # type: ignore[attr-defined]
+        return torch.cat(parts, dim=1)[: len(records)]
+
+    def _check_places(self, config: TrainingConfig) -> None:
+        """Refuse virtual batches if a record's gradient depends on its place or its companions."""
+        import torch
+
+        size = self.records_per_call
+        shape = (size, config.augmentation.num_augmentations)
+        random = torch.Generator().manual_seed(0)
+        device = self.device
+        inputs = torch.rand((*shape, *config.input_shape), generator=random).to(device)
+        targets = torch.eye(config.num_classes)[
+            torch.randint(config.num_classes, shape, generator=random)
+        ].to(device)
+        records = [Augmented(*pair) for pair in zip(inputs, targets, strict=True)]
+        with self.hooked() as sampled:
+            due = self.gradients_together(sampled, records)
+            same = True
+            for turn in range(1, size):
+                rolled = self.gradients_together(sampled, records[turn:] + records[:turn])
+                same &= bool(torch.equal(rolled, torch.roll(due, -turn, dims=0)))
+                same &= bool(
+                    torch.equal(self.gradients_together(sampled, records[:turn]), due[:turn])
+                )
+        if not same:
+            allowed = "1 here: gradients depend on a record's place in a batch on this device"
+            _validate.fail("records_per_call", allowed, size)
+
 
 class NetworkGradients:
     """Clipped sums of a whole network; see :class:`GradientSource`."""
@@ -408,26 +516,6 @@ class NetworkGradients:
         self._largest_square = math.floor(
             (Fraction(config.clip_norm) * Fraction(self.grid.units)) ** 2
         )
-        if network.records_per_call > 1:
-            with self._hooked() as sampled:
-                self._check_places(sampled)
-
-    @contextmanager
-    def _hooked(self) -> Iterator[Any]:
-        """Let Opacus keep gradients of single samples; it looks at training modules only."""
-        from opacus import GradSampleModule
-        from torch import nn
-
-        sampled = GradSampleModule(self._network.module, loss_reduction="sum")
-        sampled.train()
-        for part in sampled.modules():
-            if isinstance(part, nn.modules.dropout._DropoutNd):
-                part.eval()
-        try:
-            yield sampled
-        finally:
-            sampled.remove_hooks()
-            self._network.module.eval()
 
     def clipped_sum(
         self, units: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
@@ -450,73 +538,19 @@ class NetworkGradients:
 
     def _gradients(self, units: NDArray[np.int32], step: int) -> Iterator[Tensor]:
         if (size := self._network.records_per_call) > 1:
-            with self._hooked() as sampled:
+            with self._network.hooked() as sampled:
                 for start in range(0, len(units), size):
                     some = [self._views_of(int(unit), step) for unit in units[start : start + size]]
-                    yield from self._together(sampled, some)
+                    yield from self._network.gradients_together(sampled, some)
             return
         for unit in units:
-            yield self._alone(*self._views_of(int(unit), step))
+            yield self._network.gradient(*self._views_of(int(unit), step))
 
     def _views_of(self, unit: int, step: int) -> Augmented:
         views = self._views
         if self._config.microbatch_size == 2:
             return views.of_pair(unit, step)
         return views.of(unit, views.generator(unit, step))
-
-    def _alone(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean gradient of one record's augmentations: a plain backward pass."""
-        import torch
-
-        parameters = [p for _, p in self._network.trainable()]
-        loss = _cross_entropy(self._network.module(inputs), targets).mean()
-        found = torch.autograd.grad(loss, parameters)
-        return torch.cat([gradient.reshape(-1) for gradient in found])
-
-    def _together(self, sampled: Any, records: list[Augmented]) -> Tensor:
-        """Return mean gradients of several records, padded to a fixed shape, by Opacus."""
-        import torch
-
-        size = self._network.records_per_call
-        num_views = len(records[0].inputs)
-        inputs = torch.stack([r.inputs for r in records])
-        targets = torch.stack([r.targets for r in records])
-        blank = inputs.new_zeros((size - len(records), *inputs.shape[1:]))
-        inputs = torch.cat([inputs, blank]).flatten(0, 1)
-        targets = torch.cat([targets, targets.new_zeros((len(blank), *targets.shape[1:]))])
-        sampled.zero_grad()
-        loss = _cross_entropy(sampled(inputs), targets.flatten(0, 1)).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
-        parts = []
-        for _, parameter in self._network.trainable():
-            samples: Any = parameter.grad_sample  # type: ignore[attr-defined]
-            mean = samples.reshape(size, num_views, -1).mean(dim=1)
-            parts.append(mean)
-            parameter.grad_sample = None  # type: ignore[attr-defined]
-        return torch.cat(parts, dim=1)[: len(records)]
-
-    def _check_places(self, sampled: Any) -> None:
-        """Refuse virtual batches if a record's gradient depends on its place or its companions."""
-        import torch
-
-        size, config = self._network.records_per_call, self._config
-        shape = (size, config.augmentation.num_augmentations)
-        random = torch.Generator().manual_seed(0)
-        device = self._views.device
-        inputs = torch.rand((*shape, *config.input_shape), generator=random).to(device)
-        targets = torch.eye(config.num_classes)[
-            torch.randint(config.num_classes, shape, generator=random)
-        ].to(device)
-        records = [Augmented(*pair) for pair in zip(inputs, targets, strict=True)]
-        due = self._together(sampled, records)
-        same = True
-        for turn in range(1, size):
-            rolled = self._together(sampled, records[turn:] + records[:turn])
-            same &= bool(torch.equal(rolled, torch.roll(due, -turn, dims=0)))
-            same &= bool(torch.equal(self._together(sampled, records[:turn]), due[:turn]))
-        if not same:
-            allowed = "1 here: gradients depend on a record's place in a batch on this device"
-            _validate.fail("records_per_call", allowed, size)
 
     def _quantised(self, gradient: Tensor) -> Tensor:
         """Clip one gradient, truncate it to the grid, and check its norm exactly."""
@@ -554,6 +588,33 @@ def check_module(module: nn.Module) -> None:
         _validate.fail("module", "at least one parameter to train", "none")
 
 
+def check_memoryless(
+    place: str,
+    module: nn.Module,
+    use: Callable[[Tensor], Tensor],
+    config: TrainingConfig,
+    device: Any,
+) -> None:
+    """Refuse modules that keep something of what they see, or that draw at random.
+
+    Statistics that a module gathers would carry one record into another's gradient, and without
+    noise into the model file; random draws would let a repeated step come out otherwise.
+    """
+    import torch
+
+    random = torch.Generator().manual_seed(0)
+    shape = (2, config.augmentation.num_augmentations, *config.input_shape)
+    one, two = torch.rand(shape, generator=random).to(device)
+    before = module_digest(module)
+    first, _, again = (use(inputs).cpu().numpy().tobytes() for inputs in (one, two, one))
+    if module_digest(module) != before:
+        allowed = "one that keeps nothing of its inputs, such as running statistics"
+        _validate.fail(place, allowed, f"{type(module).__name__}, whose buffers change")
+    if first != again:
+        allowed = "one that gives the same for the same input, whatever it saw before"
+        _validate.fail(place, allowed, f"{type(module).__name__}, which does not")
+
+
 def module_digest(module: nn.Module | None) -> bytes:
     """Return a SHA-256 of a module's weights and their names."""
     hasher = hashlib.sha256(b"privmix module 1")
@@ -574,6 +635,7 @@ def deterministic(device: Any) -> Iterator[None]:
     if "cuda" not in str(device):
         yield
         return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as cuBLAS asks for it
     before = torch.are_deterministic_algorithms_enabled()
     benchmark = torch.backends.cudnn.benchmark
     torch.use_deterministic_algorithms(True)

@@ -136,7 +136,8 @@ def fit(
     target = check_out(out)
     _recheck(plan)
     config = plan.config
-    model.check(config)
+    with deterministic(model.device):
+        model.check(config)
     if {"jitter", "blur", "sobel"} & set(config.augmentation.transforms):
         require("kornia")
     if config.microbatch_size != 1 and not research:
@@ -155,21 +156,29 @@ def fit(
         + bytes.fromhex(facts.public_digest)
         + (b"" if public is None else public.digest())
         + f"{environment(model.device)} {facts.model_dump_json()} {research}".encode()
+        + f" {getattr(model, 'records_per_call', 1)}".encode()
     ).digest()
     with RunFolder(target) as run:
+        check_out(out)  # again: another run may just have finished
         if run.is_unfinished and not resume:
             allowed = f"resume (--resume), or a new start after removing {run.folder}"
             _validate.fail(f"out={out}", allowed, "a new run beside one that was cut off")
         if resume and not run.is_unfinished:
             _validate.fail(f"out={out}", "a run that was cut off, to resume", "none")
-        if not run.is_unfinished:
-            if charge is not None:
-                charge()
-            secret = fresh_secret() if test_seed is None else guessable_secret(test_seed)
-            private = test_seed is None and not research
-            run.begin(Journal(secret=secret.hex(), context=context.hex(), private=private))
+        if new := not run.is_unfinished:
+            # Nothing that an earlier run left behind may be taken for this one's.
+            (run.folder / _STATE_NAME).unlink(missing_ok=True)
+            run.begin(
+                Journal(context=context.hex(), private=not research, charged=charge is not None)
+            )
         if run.has_journal:
             journal = run.read(context)
+            try:
+                journal = _charge_and_draw_key(run, journal, charge, test_seed)
+            except _validate.InvalidInputError:
+                if new:  # refused: nothing is charged, and nothing is drawn
+                    run.abandon()
+                raise
             certificate = certificate.model_copy(update={"private": journal.private})
             samples = (
                 None if public is None else as_samples(public, config.num_classes, model.device)
@@ -304,7 +313,7 @@ def _recheck(plan: TrainingPlan) -> None:
 
 def _ledger_charge(
     ledger: str | Path | None, dataset_id: str | None, plan: TrainingPlan, note: str
-) -> Callable[[], object] | None:
+) -> Callable[[str], object] | None:
     if (ledger is None) != (dataset_id is None):
         given = "ledger" if dataset_id is None else "dataset_id"
         _validate.fail("ledger and dataset_id", "both, or neither", f"{given} alone")
@@ -313,7 +322,27 @@ def _ledger_charge(
     if not Path(ledger).is_file():
         _validate.fail("ledger", "an existing ledger; see privmix ledger open", str(ledger))
     book, name = Ledger(ledger), dataset_id
-    return lambda: book.charge(name, plan.config.event, note=note)
+    return lambda run_id: book.charge(name, plan.config.event, note=note, run_id=run_id)
+
+
+def _charge_and_draw_key(
+    run: RunFolder,
+    journal: Journal,
+    charge: Callable[[str], object] | None,
+    test_seed: int | None,
+) -> Journal:
+    """Charge a run, once by its name however often it is resumed; then draw its key, once."""
+    if journal.secret is None and journal.charged and charge is None:
+        _validate.fail(f"resuming {run.out}", "the ledger it was begun with", "none")
+    if charge is not None:
+        charge(journal.run_id)
+    if journal.secret is not None:
+        return journal
+    secret = fresh_secret() if test_seed is None else guessable_secret(test_seed)
+    drawn = {"secret": secret.hex(), "private": journal.private and test_seed is None}
+    journal = journal.model_copy(update=drawn)
+    run.write(journal)
+    return journal
 
 
 def _seal(

@@ -1,0 +1,219 @@
+"""Modules that would carry records into one another, or out, are refused before anything is spent."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save
+
+from privmix import InvalidInputError
+from privmix.dpsgd import AugmentationPlan, LinearHead, Network, fit, trainer, verify_model
+from privmix.ledger import Ledger
+from training_cases import Pooled, make_images, make_network, make_plan
+
+IMAGES, LABELS = make_images(60)
+SIZE = 3 * 8 * 8
+
+
+class Running(torch.nn.Module):
+    """Keeps a running mean of what it sees, in evaluation mode too, as a head or as a backbone."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(SIZE))
+        self.linear = torch.nn.Linear(SIZE, width)
+
+    def forward(self, inputs):
+        inputs = inputs.flatten(1)
+        self.mean.mul_(0.9).add_(0.1 * inputs.detach().mean(0))
+        return self.linear(inputs - self.mean)
+
+
+class Remembering(Running):
+    """Lets the last input shine through, without a buffer."""
+
+    last = 0.0
+
+    def forward(self, inputs):
+        inputs = inputs.flatten(1)
+        scores = self.linear(inputs + self.last)
+        self.last = inputs.detach().mean()
+        return scores
+
+
+class Dropping(Running):
+    """Draws at random in evaluation mode."""
+
+    def forward(self, inputs):
+        return self.linear(torch.nn.functional.dropout(inputs.flatten(1), 0.5, training=True))
+
+
+class Placed(Running):
+    """Treats the inputs of a batch by their place in it."""
+
+    def forward(self, inputs):
+        places = torch.arange(len(inputs), device=inputs.device)
+        return self.linear(inputs.flatten(1)) * (1 + places)[:, None]
+
+
+class Partial(Running):
+    """Does not use all of its parameters."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.idle = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, inputs):
+        return self.linear(inputs.flatten(1))
+
+
+class Detached(Running):
+    """Has scores without gradients."""
+
+    def forward(self, inputs):
+        return self.linear(inputs.flatten(1)).detach()
+
+
+def tracking() -> torch.nn.Module:
+    """Gathers statistics in training mode, which per-sample gradients ask for."""
+    return torch.nn.Sequential(
+        torch.nn.InstanceNorm2d(3, track_running_stats=True),
+        torch.nn.Flatten(),
+        torch.nn.Linear(SIZE, 3),
+    )
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    path = tmp_path / "ledger.db"
+    Ledger(path).open_dataset("people", epsilon_limit=1000.0, delta=1e-5)
+    return path
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+@pytest.mark.parametrize(
+    "make, place",
+    [
+        (lambda: Network(Running(3)), "module.*buffers change"),
+        (lambda: LinearHead(Running(5)), "backbone.*buffers change"),
+        (lambda: Network(tracking(), records_per_call=2), "module.*buffers change"),
+        (lambda: Network(Remembering(3)), "module.*the same for the same input"),
+        (lambda: LinearHead(Remembering(5)), "backbone.*the same for the same input"),
+        (lambda: Network(Dropping(3)), "module.*the same for the same input"),
+        (lambda: LinearHead(Dropping(5)), "backbone.*the same for the same input"),
+        (lambda: Network(Placed(3), records_per_call=2), "records_per_call"),
+        (lambda: Network(Detached(3)), "module.*gradients can be taken"),
+    ],
+)
+def test_they_are_refused_and_nothing_is_spent(make, place, tmp_path, ledger):
+    with pytest.raises(InvalidInputError, match=place):
+        fit(
+            IMAGES, LABELS, make_plan(), model=make(), out=tmp_path / "m",
+            ledger=ledger, dataset_id="people",
+        )  # fmt: skip
+    assert Ledger(ledger).balance("people").charges == ()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["ledger.db"]
+
+
+def test_an_idle_scalar_parameter_is_trained_by_noise_alone(tmp_path):
+    trained = fit(IMAGES, LABELS, make_plan(), model=Network(Partial(3)), out=tmp_path / "m")
+    assert trained.state["idle"].shape == ()
+    assert verify_model(tmp_path / "m").reasons == ()
+
+
+@pytest.mark.parametrize("kind", ["head", "network"])
+def test_training_mode_is_switched_off_again(kind, tmp_path):
+    if kind == "head":
+        module = torch.nn.Sequential(Pooled(), torch.nn.Dropout(0.5))
+        model = LinearHead(module)
+    else:
+        module = torch.nn.Sequential(make_network(), torch.nn.Dropout(0.5))
+        model = Network(module)
+    states = []
+    for name in ("calm", "trained"):
+        states.append(
+            fit(IMAGES, LABELS, make_plan(), model=model, out=tmp_path / name, test_seed=1).state
+        )
+        module.train()
+    for name, value in states[0].items():
+        assert np.array_equal(states[1][name], value)
+
+
+def test_a_second_training_starts_from_public_weights_again(tmp_path):
+    network = Network(make_network())
+    first = fit(IMAGES, LABELS, make_plan(), model=network, out=tmp_path / "a", test_seed=1)
+    again = fit(IMAGES, LABELS, make_plan(), model=network, out=tmp_path / "b", test_seed=1)
+    assert first.certificate.model.public_digest == again.certificate.model.public_digest
+    for name, value in first.state.items():
+        assert np.array_equal(again.state[name], value)
+
+
+def test_a_pickled_head_holds_no_private_features(tmp_path):
+    head = LinearHead(Pooled(), feature_cache="views")
+    trained = fit(IMAGES, LABELS, make_plan(), model=head, out=tmp_path / "m")
+    assert head.cache
+    assert not pickle.loads(pickle.dumps(trained)).model.cache
+
+
+def test_kept_features_serve_the_same_classes_and_backbone_only(tmp_path):
+    head = LinearHead(Pooled(), feature_cache="views")
+
+    def train(name, source=head, **changes):
+        plan = make_plan(augmentation=AugmentationPlan.self_aug(2, crop_padding=2), **changes)
+        return fit(IMAGES, LABELS, plan, model=source, out=tmp_path / name, test_seed=1).state
+
+    train("a")
+    assert train("b", classes=(0, 1, 2, 3))["coef"].shape[0] == 4
+    with torch.no_grad():
+        head.backbone.convolution.weight.mul_(2.0)
+    fresh = LinearHead(head.backbone, feature_cache="views")
+    assert np.array_equal(train("c")["coef"], train("d", fresh)["coef"])
+
+
+def test_a_stale_checkpoint_is_not_taken_for_this_trainings(tmp_path):
+    plan, head = make_plan(), LinearHead(Pooled())
+    due = fit(IMAGES, LABELS, plan, model=head, out=tmp_path / "a", test_seed=1).state
+    hidden = tmp_path / ".b.run"
+    hidden.mkdir()
+    strange = head.initial_parameters(plan.config) + 7.0
+    tensors = {"parameters": strange, "velocity": strange, "step": np.array([4])}
+    (hidden / trainer._STATE_NAME).write_bytes(save(tensors))
+    found = fit(IMAGES, LABELS, plan, model=head, out=tmp_path / "b", test_seed=1).state
+    assert np.array_equal(found["coef"], due["coef"])
+
+
+class CutOff(Exception):
+    pass
+
+
+def test_a_ledger_is_charged_once_whenever_it_is_named(tmp_path, ledger, monkeypatch):
+    def run(**options):
+        return fit(
+            IMAGES, LABELS, make_plan(), model=LinearHead(Pooled()), out=tmp_path / "m", **options
+        )
+
+    def cut_off(*_, **__):
+        raise CutOff
+
+    book = {"ledger": ledger, "dataset_id": "people"}
+    with pytest.raises(CutOff):
+        run(progress=cut_off)
+    assert not Ledger(ledger).balance("people").charges
+    for _ in range(2):  # begun without a ledger: naming one later charges it, once
+        with pytest.raises(CutOff):
+            run(progress=cut_off, resume=True, **book)
+        assert len(Ledger(ledger).balance("people").charges) == 1
+    run(resume=True)
+    # Cut off between the journal and the charge: not without the ledger.
+    with monkeypatch.context() as patch, pytest.raises(CutOff):
+        patch.setattr(Ledger, "charge", cut_off)
+        (tmp_path / "m").rename(tmp_path / "first")
+        run(**book)
+    with pytest.raises(InvalidInputError, match="the ledger it was begun with"):
+        run(resume=True)
+    run(resume=True, **book)
+    assert len(Ledger(ledger).balance("people").charges) == 2
+    assert verify_model(tmp_path / "m").valid
