@@ -118,6 +118,29 @@ def test_they_are_refused_and_nothing_is_spent(make, place, tmp_path, ledger):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["ledger.db"]
 
 
+@pytest.mark.parametrize("device", ["mps", "meta"])
+def test_a_device_without_doubles_is_refused(device, tmp_path, ledger):
+    plan = make_plan(input_shape=(SIZE,), augmentation=AugmentationPlan.plain())
+    with pytest.raises(InvalidInputError, match="device: allowed is one that is there"):
+        fit(
+            IMAGES.reshape(60, -1), LABELS, plan, model=LinearHead(device=device),
+            out=tmp_path / "m", ledger=ledger, dataset_id="people",
+        )  # fmt: skip
+    assert Ledger(ledger).balance("people").charges == ()
+
+
+def test_a_transform_that_fails_is_found_before_anything_is_spent(tmp_path, ledger):
+    plan = make_plan(
+        input_shape=(3, 1, 1), augmentation=AugmentationPlan.self_aug(2, transforms=("blur",))
+    )
+    with pytest.raises(InvalidInputError, match="transforms: allowed is some that apply"):
+        fit(
+            IMAGES[:, :, :1, :1], LABELS, plan, model=LinearHead(torch.nn.Flatten()),
+            out=tmp_path / "m", ledger=ledger, dataset_id="people",
+        )  # fmt: skip
+    assert Ledger(ledger).balance("people").charges == ()
+
+
 def test_an_idle_scalar_parameter_is_trained_by_noise_alone(tmp_path):
     trained = fit(IMAGES, LABELS, make_plan(), model=Network(Partial(3)), out=tmp_path / "m")
     assert trained.state["idle"].shape == ()

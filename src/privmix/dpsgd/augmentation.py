@@ -200,6 +200,19 @@ def augment(
     return complete(Samples(base, target.expand(len(base), -1)), plan, generator, synthetic)
 
 
+def check_augmentation(plan: AugmentationPlan, shape: tuple[int, ...], device: Any) -> None:
+    """Try a plan on a blank record: what a transform cannot do is told before anything is spent."""
+    import torch
+
+    blank, target = torch.zeros(shape, device=device), torch.ones(1, device=device)
+    public = Samples(blank[None], target[None])
+    try:
+        augment(blank, target, plan, np.random.default_rng(0), public)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        _validate.fail("transforms", f"some that apply to records of shape {shape}", reason)
+
+
 def base_views(record: Tensor, plan: AugmentationPlan, generator: np.random.Generator) -> Tensor:
     """Return the ``num_base`` self-augmentations of a record, (num_base, ...)."""
     views = record.expand(plan.num_base, *record.shape)

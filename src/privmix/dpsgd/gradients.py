@@ -190,6 +190,7 @@ class LinearHead:
 
     def check(self, config: TrainingConfig) -> None:
         """Refuse a plan that this model cannot follow."""
+        check_device(self.device)
         if config.microbatch_size != 1:
             _validate.fail("microbatch_size", "1 for a linear head", config.microbatch_size)
         if self.backbone is None and len(config.input_shape) != 1:
@@ -361,6 +362,7 @@ class Network:
 
         if config.microbatch_size == 2 and self.records_per_call > 1:
             _validate.fail("records_per_call", "1 in microbatches of 2", self.records_per_call)
+        check_device(self.device)
         self.module.load_state_dict(self._initial)
         self.module.eval()
         with torch.no_grad():
@@ -586,6 +588,17 @@ def check_module(module: nn.Module) -> None:
             _validate.fail(place, allowed, type(part).__name__)
     if not any(p.requires_grad for p in module.parameters()):
         _validate.fail("module", "at least one parameter to train", "none")
+
+
+def check_device(device: Any) -> None:
+    """Refuse a device without 64-bit numbers, which exact sums need."""
+    import torch
+
+    try:
+        torch.zeros(1, dtype=torch.float64, device=device).cpu()
+    except (RuntimeError, NotImplementedError, TypeError, AssertionError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        _validate.fail("device", "one that is there and has 64-bit numbers", f"{device}: {reason}")
 
 
 def check_memoryless(

@@ -19,6 +19,7 @@ from privmix import _validate
 from privmix.accounting import account
 from privmix.certificate import FILE_NAME
 from privmix.designs import bernoulli_inclusions
+from privmix.dpsgd.augmentation import check_augmentation
 from privmix.dpsgd.certificate import (
     MODEL_NAME,
     RESEARCH_NAME,
@@ -146,6 +147,8 @@ def fit(
     records = check_records(inputs, labels, config)
     public = None if synthetic is None else check_records(*synthetic, config, place="synthetic")
     config.augmentation.check_input(config.input_shape, 0 if public is None else public.count)
+    with deterministic(model.device):
+        check_augmentation(config.augmentation, config.input_shape, model.device)
     parameters = model.initial_parameters(config)
     facts = _facts(model, config, parameters)
     certificate = ModelCertificate.for_plan(plan, facts, private=True, files={})
