@@ -61,7 +61,8 @@ def test_units_from_the_plan_to_the_ledger(run, visits):  # noqa: F811
     source = (visits / "visits.parquet", "--label", "label")
     made = ok(run("release", *source, "--plan", visits / "p.json", "--out", visits / "r", *opened))
     assert "90 records of 30 units take part" in made.err
-    assert "30" not in made.out.replace(str(visits), "")
+    # As a number of its own: the digest is random.
+    assert not re.search(r"\b30\b", made.out.replace(str(visits), ""))
     ok(run("verify", visits / "r"))
     certificate = Release(visits / "r").certificate
     assert certificate.privacy_unit == "unit"

@@ -590,7 +590,11 @@ def check_out(out: str | Path) -> Path:
 
 
 def recheck_plan(plan: ReleasePlan) -> None:
-    """Account for the plan anew: a plan file that claims too little is refused."""
+    """Validate the plan and account for it anew: one that claims too little is refused.
+
+    Validated again, since a copy with changed fields (``model_copy``) has not been.
+    """
+    ReleasePlan.from_json(plan.to_json())
     epsilon = account(plan.event, plan.delta).epsilon
     if epsilon > plan.epsilon * (1 + 1e-6):
         _validate.fail(
