@@ -424,3 +424,24 @@ def test_progress_counts_rows(tmp_path):
     data = make_data(plan.data_schema, 60)
     release(*data, plan, out=tmp_path / "r", progress=lambda *call: calls.append(call))
     assert calls == [(20, 60), (40, 60), (60, 60)]
+
+
+def test_a_plan_with_changed_fields_is_validated_before_anything_is_drawn(tmp_path):
+    plan = plan_for("poisson")
+    mechanism, schema = plan.mechanism, plan.data_schema
+    quieter = mechanism.model_copy(
+        update={"feature_noise_multiplier": mechanism.feature_noise_multiplier / 2}
+    )
+    bounds = ((-1.0, 1.0),) * len(schema.classes)
+    names = tuple(str(name) for name in schema.classes)
+    numbers = {"target": "regression", "target_bounds": bounds, "classes": names}
+    x, y = make_data(schema, 40)
+    for change in (
+        {"mechanism": quieter},
+        {"data_schema": schema.model_copy(update=numbers)},
+    ):
+        changed = plan.model_copy(update=change)
+        with pytest.raises(InvalidInputError):
+            targets = np.zeros((40, len(names))) if "data_schema" in change else y
+            release(x, targets, changed, out=tmp_path / "r")
+        assert not any(tmp_path.iterdir())

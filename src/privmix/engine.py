@@ -412,6 +412,8 @@ def release_records(
     ``sums_bytes`` bounds the sums of one sweep over streamed records. Without a ``backend``, that many
     ``threads`` of this process do the mixing.
     """
+    # Validated here, where every release passes: a copy with changed fields (``model_copy``) was not.
+    plan = ReleasePlan.from_json(plan.to_json())
     check_units(plan, records.units is not None)
     _check_count(plan, records)
     certificate = Certificate.for_plan(plan, private=True, files={}, extractor=extractor)
@@ -590,11 +592,7 @@ def check_out(out: str | Path) -> Path:
 
 
 def recheck_plan(plan: ReleasePlan) -> None:
-    """Validate the plan and account for it anew: one that claims too little is refused.
-
-    Validated again, since a copy with changed fields (``model_copy``) has not been.
-    """
-    ReleasePlan.from_json(plan.to_json())
+    """Account for the plan anew: a plan file that claims too little is refused."""
     epsilon = account(plan.event, plan.delta).epsilon
     if epsilon > plan.epsilon * (1 + 1e-6):
         _validate.fail(
