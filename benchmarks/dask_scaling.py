@@ -40,7 +40,15 @@ def records(count: int, num_features: int) -> BoundedRecords:
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         grid.quantise(vectors, features[start : start + 8192])
     labels = rng.integers(10, size=count).astype(np.int32)
-    return BoundedRecords(labels, grid, grid, 0, 0, features)
+    return BoundedRecords(
+        labels=labels,
+        blank=labels < 0,
+        feature_grid=grid,
+        label_grid=grid,
+        num_clipped=0,
+        num_replaced=0,
+        features=features,
+    )
 
 
 def mechanism(count: int, num_features: int, num_mixtures: int, mix_size: int) -> MixtureConfig:

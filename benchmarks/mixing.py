@@ -70,6 +70,7 @@ def make_records(n: int, d: int) -> BoundedRecords:
         some[...] = generator.integers(-largest, largest, size=some.shape, dtype=np.int16)
     return BoundedRecords(
         labels=np.zeros(n, dtype=np.int32),
+        blank=np.zeros(n, dtype=bool),
         feature_grid=FixedPoint(1.0),
         label_grid=FixedPoint(1.0),
         num_clipped=0,
