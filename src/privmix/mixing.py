@@ -32,34 +32,32 @@ def add_features(
         sums: (at least num_rows, num_features), changed in place; int32 only where a row holds
             65536 records at most, all calls together.
 
-    Partial sums are kept in 32 bits for at most 65536 records and then carried over, so that no
-    count of records overflows an int64 sum.
+    Eight records, then four, are read at a time, as many streams of memory at once; eight int16
+    values sum to an int32 at most.
 
     """
-    width = values.shape[1]
-    partial = np.zeros(width, dtype=np.int32)
     for row in range(starts.size - 1):
         target = sums[rows[row]]
-        stop = starts[row + 1]
-        i = starts[row]
+        i, stop = starts[row], starts[row + 1]
         while i + 8 <= stop:
-            end = min(stop, i + _RECORDS_PER_INT32)
-            partial[:] = 0
-            while i + 8 <= end:  # eight at a time: as many streams of memory at once
-                a, b = values[records[i]], values[records[i + 1]]
-                c, d = values[records[i + 2]], values[records[i + 3]]
-                e, f = values[records[i + 4]], values[records[i + 5]]
-                g, h = values[records[i + 6]], values[records[i + 7]]
-                for j in range(width):
-                    partial[j] += (
-                        (np.int32(a[j]) + np.int32(b[j])) + (np.int32(c[j]) + np.int32(d[j]))
-                    ) + ((np.int32(e[j]) + np.int32(f[j])) + (np.int32(g[j]) + np.int32(h[j])))
-                i += 8
-            for j in range(width):
-                target[j] += partial[j]
+            a, b = values[records[i]], values[records[i + 1]]
+            c, d = values[records[i + 2]], values[records[i + 3]]
+            e, f = values[records[i + 4]], values[records[i + 5]]
+            g, h = values[records[i + 6]], values[records[i + 7]]
+            for j in range(target.size):
+                target[j] += (
+                    (np.int32(a[j]) + np.int32(b[j])) + (np.int32(c[j]) + np.int32(d[j]))
+                ) + ((np.int32(e[j]) + np.int32(f[j])) + (np.int32(g[j]) + np.int32(h[j])))
+            i += 8
+        while i + 4 <= stop:
+            a, b = values[records[i]], values[records[i + 1]]
+            c, d = values[records[i + 2]], values[records[i + 3]]
+            for j in range(target.size):
+                target[j] += (np.int32(a[j]) + np.int32(b[j])) + (np.int32(c[j]) + np.int32(d[j]))
+            i += 4
         while i < stop:
             a = values[records[i]]
-            for j in range(width):
+            for j in range(target.size):
                 target[j] += a[j]
             i += 1
 
