@@ -32,6 +32,7 @@ _UNIT_SLOTS = 790  # slots of a strip of height 1; all strips together then fit 
 _RUN = 1 << 15  # draws per run of words: short enough to stay in the cache
 _ACCEPT_BITS = 48
 _TAIL_STRIPS_PER_STDDEV = 8
+_PRODUCT = 2.0**-10  # products are that much more certain than exponentials
 
 # Above this the position of a draw would not be an exact integer in a double.
 MAX_STDDEV = 2.0**42
@@ -88,8 +89,8 @@ def _draw_quickly(
         y = np.float64((np.int64(strip) << 32) + position) * unit
         magnitude = math.floor(y + 0.5)
         accepted = np.int64(word & np.uint64(0xFFFF)) < surely_short[strip]
-        # The true place lies between y and y + unit.
-        rounded = abs(y - magnitude) < 0.5 - (y * doubt + margin)
+        # The true place lies between y and y + unit; y is a product, rounded once.
+        rounded = abs(y - magnitude) < 0.5 - (y * doubt * _PRODUCT + margin)
         negative = -np.int64((word >> np.uint64(48)) & np.uint64(1))
         out[i] = (np.int64(magnitude) ^ negative) - negative
         left[missing] = i
@@ -153,7 +154,8 @@ def _draw(
         whole = math.floor(y)
         fraction = y - whole
         # The position is known to 2^-64 of a strip: at large scales that is no small part of one.
-        if abs(fraction - 0.5) <= y * doubt + stddev * 2.0**-68 + 1e-15:
+        # On the way to y three results are rounded, by 2^-53 each; the allowance is three times that.
+        if abs(fraction - 0.5) <= y * doubt * _PRODUCT + stddev * 2.0**-68 + 1e-15:
             return filled, begun, used, word, position, True
         magnitude = np.int64(whole) + (1 if fraction > 0.5 else 0)
         negative = (word >> np.uint64(48)) & np.uint64(1)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
+from privmix.dpsgd import linear_head
 from privmix.dpsgd.grid import ExactSum, HeadGrid
 from privmix.dpsgd.linear_head import clipped_head_sum, head_gradient_sum
 
@@ -132,3 +134,22 @@ def test_published_grid_covers_rounding_down():
         assert np.linalg.norm(change.astype(float)) <= grid.published.sensitivity
     # The allowance is next to nothing, and the units are those of a mean gradient.
     assert grid.published.unit_sensitivity == pytest.approx(1.0, rel=1e-6)
+
+
+def test_threads_change_nothing_and_leave_torch_as_it_was(monkeypatch):
+    features, targets, weights = make_batch(70, 16, 50, 5)
+    before = torch.get_num_threads()
+    sums = []
+    for threads in (1, 2, 5):
+        monkeypatch.setattr(linear_head, "default_threads", lambda threads=threads: threads)
+        sums.append(clipped_head_sum(features, targets, weights, 1.0).shifted(0))
+    assert np.array_equal(sums[0], sums[1])
+    assert np.array_equal(sums[0], sums[2])
+    assert torch.get_num_threads() == before
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(torch.get_num_threads).result() == before
+
+
+def test_no_records_add_nothing():
+    features, targets, weights = make_batch(2, 3, 4, 5)
+    assert not clipped_head_sum(features[:0], targets[:0], weights, 1.0).shifted(0).any()

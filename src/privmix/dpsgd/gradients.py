@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 FeatureCache = Literal["none", "views", "base"]
 FEATURE_CACHES: tuple[FeatureCache, ...] = ("none", "views", "base")
-_BLOCK_ROWS = 512
+_BLOCK_ROWS = 4096  # views whose features are held at once
 
 
 class GradientSource(Protocol):

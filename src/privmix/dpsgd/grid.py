@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 # Sensitivity of a published sum in grid points, at most: noise of 1000 times as much can be drawn.
 _SENSITIVITY_BITS = 31
 # The head's own, finer grid: clip norm times number of augmentations in its points.
-_FINE_BITS = 44
+_FINE_BITS = 43
 _FOLD_BITS = 20
+EXACT = 2.0**53  # integers up to here are exact in a double
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,10 @@ class HeadGrid:
 class ExactSum:
     """An int64 sum of float64 arrays of integers, which never overflows.
 
+    Products are added up in float64 for as long as that is exact, and then carried over.
+
     Args:
-        like: An array of the shape and on the device of the sum.
+        like: A matrix of the shape and on the device of the sum.
 
     """
 
@@ -111,10 +114,11 @@ class ExactSum:
 
         self._high = torch.zeros_like(like, dtype=torch.int64)
         self._low = torch.zeros_like(like, dtype=torch.int64)
-        self._bound = 0.0
+        self._products = torch.zeros_like(like, dtype=torch.float64)
+        self._bound = self._products_bound = 0.0
 
     def add(self, integers: Tensor, bound: float) -> None:
-        """Add integers of magnitude at most ``bound`` <= 2**53 each."""
+        """Add integers of magnitude at most ``bound`` <= 2**62 each."""
         if self._bound + bound > 2.0**62:
             self._high += self._low >> _FOLD_BITS
             self._low &= (1 << _FOLD_BITS) - 1
@@ -122,8 +126,42 @@ class ExactSum:
         self._bound += bound
         self._low += integers.long()
 
+    def add_product(self, left: Tensor, right: Tensor, bounds: NDArray[np.float64]) -> None:
+        """Add the sum over records i of left_i right_i, of float64 integers.
+
+        Args:
+            left: (rows, records, K).
+            right: (records, K, columns).
+            bounds: (records,) at most 2**53 each: no entry of |left_i| |right_i| is larger.
+
+        """
+        start = 0
+        while start < len(bounds):
+            reached = self._products_bound + np.cumsum(bounds[start:])
+            stop = start + int(np.searchsorted(reached, EXACT, side="right"))
+            if stop == start:
+                self._carry()
+                continue
+            run = slice(start, stop)
+            self._products.addmm_(left[:, run].flatten(1), right[run].flatten(0, 1))
+            # Sums of doubles round: a hair more keeps the bound a bound.
+            self._products_bound = float(reached[stop - start - 1]) * (1 + 2.0**-40)
+            start = stop
+
+    def merge(self, other: ExactSum) -> None:
+        """Add another sum of the same shape."""
+        other._carry()
+        self._high += other._high
+        self.add(other._low, other._bound)
+
+    def _carry(self) -> None:
+        self.add(self._products, self._products_bound)
+        self._products.zero_()
+        self._products_bound = 0.0
+
     def shifted(self, bits: int) -> NDArray[np.int64]:
         """Return floor(sum / 2**bits) exactly; the result must fit into 63 bits."""
+        self._carry()
         high, low = self._high.cpu().numpy(), self._low.cpu().numpy()
         if not high.any():
             return np.asarray(low >> bits)

@@ -10,15 +10,19 @@ and the sum of the clipped mean gradients is a single product of two matrices wi
 augmentation. No gradient of a single record is ever formed.
 
 Factors are integers: F_k = rint(2^b f_k) with an exponent b of the record's own, R_k = rint(s r_k)
-with a factor s that does the clipping. Scores, Gram matrices of features and the final sum are
-products of integers whose every partial sum stays below 2^53: exact in doubles on any device, in
-any order, with any companions. What is rounded (the softmax, the factor s) is computed record by
-record by one sequential routine. So no record's integers depend on another record.
+with a factor s that does the clipping. Gram matrices of features and the final sum are products of
+integers whose every partial sum stays below 2^53: exact in doubles on any device, in any order, with
+any companions. What is rounded is computed record by record: the scores in calls of a fixed shape,
+the softmax and the factor s by one sequential routine. So no record's integers depend on another
+record.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,13 +30,13 @@ from numba import njit
 from numpy.typing import NDArray
 
 from privmix.dpsgd.grid import ExactSum, HeadGrid
+from privmix.resources import default_threads
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_NORM_BITS = 24  # an integer feature vector is no longer than 2 to this
-_EXACT = 2.0**53
-_ROWS = 512  # augmentations handled together: their doubles stay in the processor's cache
+_NORM_BITS = 23  # an integer feature vector is no longer than 2 to this
+_ROWS = 256  # augmentations handled together: their doubles stay in the processor's cache
 
 
 def clipped_head_sum(
@@ -45,8 +49,8 @@ def clipped_head_sum(
     """Sum the clipped mean gradients of a batch of records, on the fine grid of :class:`HeadGrid`.
 
     Args:
-        features: (records, K, num_features) real numbers, on any device. A record with a number
-            that is not finite adds nothing.
+        features: (records, K, num_features) real numbers, on any device, taken in single
+            precision. A record with a number or a score that is not finite in it adds nothing.
         targets: (records, K, num_classes) label weights.
         weights: (num_classes, num_features + 1), the intercepts last.
         clip_norm: L2 bound on a record's mean gradient.
@@ -58,39 +62,61 @@ def clipped_head_sum(
     """
     import torch
 
-    records, num_views, num_features = features.shape
-    grid = HeadGrid(clip_norm, num_views, weights.size)
-    device = features.device
-    # |W_c| 2^w <= 2^(53 - 24): every score is below 2^53.
-    largest = max(float(np.abs(weights).max()), 1e-300) * math.sqrt(num_features + 1)
-    weight_exponent = 53 - _NORM_BITS - 1 - math.frexp(largest)[1]
-    integers = np.rint(np.ldexp(weights, weight_exponent))
-    weight_columns = torch.as_tensor(integers, device=device).T.contiguous()
     if total is None:
-        total = ExactSum(torch.empty(weights.shape, device=device))
-    rows = max(1, _ROWS // num_views)
-    shape = (min(rows, records), num_views, num_features + 1)
+        total = ExactSum(torch.empty(weights.shape, device=features.device))
+    grid = HeadGrid(clip_norm, features.shape[1], weights.size)
+    rows = max(1, _ROWS // features.shape[1])
+    starts = range(0, len(features), rows)
+    runs = [(features[start : start + rows], targets[start : start + rows]) for start in starts]
+    if not runs:
+        return total
+    if features.device.type != "cpu":
+        total.merge(_sum_of_runs(runs, weights, grid))
+        return total
+    # Every thread works on records of its own, one processor to each: nobody waits for another, and
+    # a product is computed in the same way however many records and processors there are.
+    threads = min(default_threads(), len(runs))
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        shares = [runs[i::threads] for i in range(threads)]
+        for part in pool.map(partial(_sum_of_runs, weights=weights, grid=grid), shares):
+            total.merge(part)
+    torch.set_num_threads(torch.get_num_threads())  # threads to come start from what was set last
+    return total
+
+
+def _sum_of_runs(
+    runs: Sequence[tuple[Tensor, Tensor]], weights: NDArray[np.float64], grid: HeadGrid
+) -> ExactSum:
+    """Sum the clipped gradients of runs of records, given as features and targets."""
+    import torch
+
+    _, num_views, num_features = runs[0][0].shape
+    device = runs[0][0].device
+    total = ExactSum(torch.empty(weights.shape, device=device))
+    coef = torch.as_tensor(weights[:, :-1], dtype=torch.float32, device=device)
+    intercept = np.ascontiguousarray(weights[:, -1])
+    shape = (len(runs[0][0]), num_views, num_features + 1)
     buffer = torch.empty(shape, dtype=torch.float64, device=device)
-    for start in range(0, records, rows):
-        part = features[start : start + rows]
-        factors = buffer[: len(part)]
-        exponents = _integer_features(part, factors)
-        flat = factors.reshape(-1, num_features + 1)
-        scores = (flat @ weight_columns).reshape(len(part), num_views, -1)
+    one = torch.empty((num_views, num_features), device=device)  # aligned as others are
+    for given, targets in runs:
+        features = given.float()
+        factors = buffer[: len(features)]
+        exponents = _integer_features(features, factors)
+        scores = torch.stack([coef @ one.copy_(record).T for record in features])
         gram = factors @ factors.transpose(1, 2)
-        residuals = np.empty(scores.shape)
-        sizes = np.empty(len(part))
+        residuals = np.empty((len(weights), len(features), num_views))
+        sizes = np.empty(len(features))
         _integer_residuals(
             scores.cpu().numpy(),
-            np.ldexp(1.0, -(exponents + weight_exponent)),
-            np.ascontiguousarray(targets[start : start + rows].double().cpu().numpy()),
+            intercept,
+            np.ascontiguousarray(targets.double().cpu().numpy()),
             gram.cpu().numpy(),
             np.ldexp(1.0, grid.exponent - exponents),
             grid.bound,
             residuals,
             sizes,
         )
-        _add_products(total, torch.as_tensor(residuals, device=device), factors, sizes)
+        total.add_product(torch.as_tensor(residuals, device=device), factors, sizes)
     return total
 
 
@@ -107,34 +133,18 @@ def _integer_features(features: Tensor, out: Tensor) -> NDArray[np.int64]:
     entry_bits = math.floor(_NORM_BITS - math.log2(width + 1) / 2)
     exponents = (entry_bits - magnitude).astype(np.int64)
     scale = torch.as_tensor(np.ldexp(finite * 1.0, exponents), device=features.device)
-    torch.mul(features, scale[:, None, None], out=out[:, :, :width])
-    out[:, :, width] = scale[:, None]
+    # Powers of two, and results below 2^24: exact in single precision, which is quicker.
+    out[:, :, :width] = (features * scale.float()[:, None, None]).round_()
+    out[:, :, width] = scale.round()[:, None]
     if not finite.all():
         out[torch.as_tensor(~finite, device=features.device)] = 0.0
-    out.round_()
     return exponents
-
-
-def _add_products(
-    total: ExactSum, residuals: Tensor, factors: Tensor, sizes: NDArray[np.float64]
-) -> None:
-    """Add sum_ik R_ik F_ik', in runs of records whose products are certainly exact."""
-    start = 0
-    while start < len(sizes):
-        stop = start + 1
-        bound = sizes[start]
-        while stop < len(sizes) and bound + sizes[stop] <= _EXACT:
-            bound += sizes[stop]
-            stop += 1
-        left = residuals[start:stop].flatten(0, 1)
-        total.add(left.T @ factors[start:stop].flatten(0, 1), bound)
-        start = stop
 
 
 @njit(nogil=True, cache=True)
 def _integer_residuals(
-    scores: NDArray[np.float64],
-    score_scale: NDArray[np.float64],
+    scores: NDArray[np.float32],
+    intercept: NDArray[np.float64],
     targets: NDArray[np.float64],
     gram: NDArray[np.float64],
     full_scale: NDArray[np.float64],
@@ -142,7 +152,7 @@ def _integer_residuals(
     out: NDArray[np.float64],
     sizes: NDArray[np.float64],
 ) -> None:  # pragma: no cover - compiled
-    """Turn scores into clipped integer residuals, one record after another.
+    """Turn scores (classes, records, K) into clipped integer residuals, one record after another.
 
     With N an upper bound on || sum_k r_k F_k' ||, R_k = rint(s r_k) satisfies
 
@@ -152,23 +162,31 @@ def _integer_residuals(
     that keeps this within ``bound``. N^2 is the double sum over Gram matrices plus a bound on its
     rounding errors. ``sizes`` receives bounds on sum_k |R_k| |F_k|, at most 2^52.
     """
-    records, num_views, num_classes = scores.shape
+    records, num_classes, num_views = scores.shape
+    residuals = np.empty((num_classes, num_views))  # augmentations last: loops over them are quick
     for i in range(records):
-        residuals = out[i]
-        for k in range(num_views):
-            top = scores[i, k].max()
-            mass = 0.0
-            for c in range(num_classes):
-                residuals[k, c] = math.exp((scores[i, k, c] - top) * score_scale[i])
-                mass += residuals[k, c]
-            for c in range(num_classes):
-                residuals[k, c] = residuals[k, c] / mass - targets[i, k, c]
-        inner = np.zeros((num_views, num_views))
+        top = np.full(num_views, -np.inf)
+        finite = True
         for c in range(num_classes):
             for k in range(num_views):
-                value = residuals[k, c]
+                residuals[c, k] = scores[i, c, k] + intercept[c]
+                finite &= math.isfinite(residuals[c, k])
+                top[k] = max(top[k], residuals[c, k])
+        mass = np.zeros(num_views)
+        for c in range(num_classes):
+            for k in range(num_views):
+                residuals[c, k] = math.exp(residuals[c, k] - top[k]) if finite else 0.0
+                mass[k] += residuals[c, k]
+        for c in range(num_classes):
+            for k in range(num_views):
+                share = residuals[c, k] / mass[k] - targets[i, k, c] if finite else 0.0
+                residuals[c, k] = share
+        inner = np.zeros((num_views, num_views))
+        for c in range(num_classes):
+            row = residuals[c]
+            for k in range(num_views):
                 for m in range(k + 1):
-                    inner[k, m] += value * residuals[m, c]
+                    inner[k, m] += row[k] * row[m]
         square, lengths, size = 0.0, 0.0, 0.0
         for k in range(num_views):
             square += inner[k, k] * gram[i, k, k]
@@ -185,9 +203,9 @@ def _integer_residuals(
             factor = (bound - slack) / longest * (1.0 - 2.0**-40)
         if factor * size + slack > 2.0**52:
             factor = (2.0**52 - slack) / size * (1.0 - 2.0**-40)
-        for k in range(num_views):
-            for c in range(num_classes):
-                residuals[k, c] = np.rint(factor * residuals[k, c])
+        for c in range(num_classes):
+            for k in range(num_views):
+                out[c, i, k] = np.rint(factor * residuals[c, k])
         sizes[i] = factor * size + slack
 
 
