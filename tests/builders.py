@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from privmix import Schema
-from privmix.plan import RECORD, PrivacyUnit, ReleasePlan, configure, planned_sizes
+from privmix.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
+from privmix.planning import configure
 
 
 def make_schema(num_classes: int = 3, num_features: int = 5, num_records: int = 60) -> Schema:

@@ -33,6 +33,7 @@ ORDER = [
     "memory",
     "planning_rule",
     "plan",
+    "planning",
     "ledger",
     "certificate",
     "store",

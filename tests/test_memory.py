@@ -4,7 +4,8 @@ import pytest
 
 from privmix import InvalidInputError, mechanism
 from privmix.memory import memory_layout, sum_bytes
-from privmix.plan import ReleasePlan, configure
+from privmix.plan import ReleasePlan
+from privmix.planning import configure
 from privmix.records import piece_records, shard_records
 
 SIZES = {"num_records": 10**6, "num_classes": 10, "num_features": 2048}

@@ -13,7 +13,7 @@ from builders import make_data, make_schema
 from privmix import InvalidInputError, ReleasePlan, Schema, bound_records, engine, plan_release
 from privmix.accounting import account, event_gdp_mu
 from privmix.mechanism import DESIGNS, joint_noise_multiplier, split_noise_multiplier
-from privmix.plan import configure, solve_config
+from privmix.planning import configure, solve_config
 from privmix.planning_rule import recommend_design
 from privmix.rng import MasterKey
 

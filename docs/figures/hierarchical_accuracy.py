@@ -15,7 +15,8 @@ from typing import Any
 
 import privmix
 from privmix.demo import load_demo_data
-from privmix.plan import DesignOptions, ReleasePlan, configure, plan_release
+from privmix.plan import ReleasePlan
+from privmix.planning import DesignOptions, configure, plan_release
 
 DELTA = 1e-5
 THREE_CLASSES: DesignOptions = {"class_prob": 3 / 77}

@@ -26,7 +26,8 @@ from privmix.learners import (
     save_model,
 )
 from privmix.mechanism import HybridConfig, MixtureConfig
-from privmix.plan import ReleasePlan, plan_release
+from privmix.plan import ReleasePlan
+from privmix.planning import plan_release
 from privmix.records import BoundedRecords, bound_records
 from privmix.schema import Schema
 from privmix.store import Release

@@ -19,7 +19,7 @@ from sklearn.linear_model import RidgeClassifier
 
 from privmix.engine import release
 from privmix.learners import NoiseAwareClassifier
-from privmix.plan import plan_release
+from privmix.planning import plan_release
 from privmix.records import Progress
 from privmix.schema import Schema
 from privmix.verification import verify

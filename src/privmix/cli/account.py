@@ -31,7 +31,8 @@ from privmix.cli._common import (
 )
 from privmix.cli.plan import design_options
 from privmix.mechanism import DESIGNS, ReleaseConfig
-from privmix.plan import claim, configure, cost
+from privmix.plan import claim, cost
+from privmix.planning import configure
 from privmix.store import combine
 
 

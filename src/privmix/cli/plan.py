@@ -43,16 +43,13 @@ from privmix.cli._common import (
     print_json,
     read_schema,
 )
-from privmix.plan import (
-    RECORD,
+from privmix.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
+from privmix.planning import (
     DesignOptions,
-    PrivacyUnit,
-    ReleasePlan,
     calibrate_config,
     choose_design,
     configure,
     fix_steps,
-    planned_sizes,
     solve_config,
     width_after,
 )
