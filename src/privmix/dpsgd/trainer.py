@@ -79,13 +79,13 @@ class TrainedModel:
         """The classes, in the order of the scores."""
         return self.certificate.config.classes
 
-    def scores(self, inputs: ArrayLike, *, batch_size: int = 256) -> NDArray[np.float64]:
+    def scores(self, inputs: ArrayLike, *, batch_size: int = 32) -> NDArray[np.float64]:
         """Return scores of shape (count, num_classes): logarithms of probabilities, unnormalised."""
         array = check_inputs(inputs, self.certificate.config.input_shape, "inputs")
         parts = predict_in_batches(self.model, array, self.state, batch_size)
         return np.asarray(np.concatenate(list(parts)))
 
-    def predict(self, inputs: ArrayLike, *, batch_size: int = 256) -> NDArray[Any]:
+    def predict(self, inputs: ArrayLike, *, batch_size: int = 32) -> NDArray[Any]:
         """Return the likeliest class of each input."""
         best = self.scores(inputs, batch_size=batch_size).argmax(axis=1)
         classes: NDArray[Any] = np.asarray(self.classes)
