@@ -130,7 +130,9 @@ def accuracy(trained: dpsgd.TrainedModel, images: np.ndarray, labels: np.ndarray
 def features_of(head: dpsgd.LinearHead, images: np.ndarray) -> np.ndarray:
     """Features of images as they are, which serve all models on the same backbone."""
     pixels = torch.from_numpy(images).float() / 255
-    return torch.cat([head.features(part.to(head.device)).cpu() for part in pixels.split(32)]).numpy()
+    return torch.cat(
+        [head.features(part.to(head.device)).cpu() for part in pixels.split(32)]
+    ).numpy()
 
 
 def head_accuracy(trained: dpsgd.TrainedModel, features: np.ndarray, labels: np.ndarray) -> float:
@@ -173,7 +175,9 @@ def fine_tune(options: argparse.Namespace) -> dict[str, Any]:
     images, labels = train_images[private], train_labels[private]
     public = train_images[public_part], train_labels[public_part]
     head = dpsgd.LinearHead(
-        EfficientNetLite0(options.side or 64), feature_cache=options.feature_cache, device=options.device
+        EfficientNetLite0(options.side or 64),
+        feature_cache=options.feature_cache,
+        device=options.device,
     )
     test_features = features_of(head, test_images)
     rows: list[dict[str, Any]] = []
