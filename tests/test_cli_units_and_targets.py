@@ -173,13 +173,6 @@ def test_test_data_may_keep_the_column_of_owners(run, visits):  # noqa: F811
     assert run(*test, "--unit-column", "person").code == 2
 
 
-def test_raw_records_with_units_are_sent_to_python(run, visits):  # noqa: F811
-    source = (visits / "visits.parquet", "--schema", visits / "schema.json", "--label", "label")
-    result = run("release", *source, *BUDGET, *UNITS, "--extractor", "tabular", "--out", "r")
-    assert result.code == 2
-    assert "--extractor: allowed is nothing for a plan with units" in result.err
-
-
 def test_a_design_of_classes_is_refused(run, visits):  # noqa: F811
     budget = ("--epsilon", 4, "--delta", "1e-5", "--design", "hybrid")
     result = run("plan", "--schema", visits / "numbers.json", *budget)

@@ -128,7 +128,7 @@ def open_labelled(
         return _open_npz(path, features_key, label_key, unit_column)
     if suffix == ".zarr":
         return _open_zarr(path, features_key, label_key, unit_column)
-    columns = _Columns(_label_names(label, classes, target), unit_column, target)
+    columns = _Columns(label_names(label, classes, target), unit_column, target)
     if suffix == ".csv":
         table = _read_table(path, columns)
         features = _features_of(path, table.drop_columns(columns.others))
@@ -186,9 +186,10 @@ class _Columns(NamedTuple):
         return _features_of(path, table.select(self.labels)), units
 
 
-def _label_names(
+def label_names(
     label: str | Sequence[str] | None, classes: Sequence[int] | Sequence[str], target: Target
 ) -> list[str]:
+    """Return the label columns: those named, or, for label vectors, those named as the classes."""
     if label is None:
         if target == "class":
             _validate.fail("--label", "the name of the label column", "nothing")

@@ -138,7 +138,7 @@ def test_what_cannot_be_extracted_is_refused(tmp_path):
             extract(source(), extractor, tmp_path / place)
     with pytest.raises(ValueError, match="records of kind vector"):
         extract(source(), make_extractor("identity", width=2), tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match="another name"):
+    with pytest.raises(ValueError, match="none of them features"):
         extract(source(), extractor, tmp_path / "a.parquet", label="features")
     with pytest.raises(ValueError, match="at least one record"):
         extract(source(0), extractor, tmp_path / "a.parquet")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from privmix.extractor import Extractor, ExtractorIdentity, FeaturesHeader
     from privmix.features.extraction import Extracted
     from privmix.raw import RawRecords
+    from privmix.schema import Target
 
 ExtractorSpec = Annotated[
     str | None,
@@ -54,15 +56,17 @@ def open_raw(
     source: Path,
     extractor: Extractor,
     *,
-    label: str | None,
+    label: Sequence[str] | None,
     text_column: str | None,
     image_column: str | None,
+    unit_column: str | None = None,
     on_bad_record: str = "error",
+    target: Target = "class",
     classes: Any = (),
-    schema: Schema | None = None,
 ) -> RawRecords:
     """Open raw records of the extractor's kind."""
     from privmix.raw import open_records
+    from privmix.readers import label_names
 
     if extractor.kind == "vector":
         _validate.fail("--extractor", "none for a file of feature vectors", extractor.identity.name)
@@ -75,15 +79,20 @@ def open_raw(
     if extractor.kind != "table" and column is None and not source.is_dir():
         option = f"--{extractor.kind}-column"
         _validate.fail(option, f"the column of {extractor.kind}s in {source}", "nothing")
-    table = getattr(extractor, "schema", None) if extractor.kind == "table" else None
-    if table is None and schema is not None:
-        table = schema.table
+    if label is None and target == "class":
+        names = []
+    elif source.suffix.lower() == ".npz":
+        names = list(label or ())
+    else:
+        names = label_names(label, classes, target)
     return open_records(
         source,
         kind=extractor.kind,
         column=column,
-        label=label,
-        table=table,
+        label=names,
+        unit_column=unit_column,
+        target=target,
+        table=getattr(extractor, "schema", None) if extractor.kind == "table" else None,
         classes=classes,
         on_bad_record=on_bad_record,  # type: ignore[arg-type]
     )

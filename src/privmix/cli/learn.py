@@ -15,7 +15,6 @@ from privmix.cli._common import (
     LabelColumns,
     LabelKey,
     app,
-    one_label,
     print_facts,
     print_json,
     progress_bar,
@@ -163,7 +162,7 @@ def evaluate_command(
         records = open_raw(
             source,
             maker,
-            label=one_label(label),
+            label=label,
             text_column=text_column,
             image_column=image_column,
             classes=classes,
