@@ -215,3 +215,34 @@ def test_arrays_of_an_npz_file(run, records, tmp_path):  # noqa: F811
         words = (name, *label, *RAW, *schema, *UNITS, *BUDGET, *seed)
         ok(run("release", *words, "--out", name[4:]))
     assert digests(tmp_path / "npz") == digests(tmp_path / "parquet")
+
+
+@pytest.mark.parametrize(
+    ("target", "learner", "names"),
+    [
+        ("soft", "noise-aware", {"accuracy", "cross_entropy"}),
+        (
+            "multilabel",
+            "noise-aware",
+            {
+                "mean_average_precision",
+                "label_ranking_average_precision",
+                "average_precision",
+            },
+        ),
+        ("regression", "noise-aware-regression", {"r2", "rmse"}),
+    ],
+)
+def test_what_is_learnt_is_evaluated_on_raw_records(run, records, tmp_path, target, learner, names):  # noqa: F811
+    """From raw records, and from extracted ones, to the same scores."""
+    records(target)
+    raw, schema = ("raw.parquet", *RAW), ("--schema", "schema.json")
+    budget = ("--epsilon", 4, "--delta", "1e-5", "--design", "poisson", "--num-mixtures", 50)
+    ok(run("release", *raw, *schema, *budget, "--out", "a"))
+    ok(run("train", "a", "--learner", learner, "--out", "m.safetensors"))
+    found = ok(run("evaluate", "m.safetensors", *raw, "--json")).json
+    assert set(found) == names | {"num_test_records", "note"}
+    ok(run("extract", *raw, *schema, "--out", "features.parquet"))
+    assert ok(run("evaluate", "m.safetensors", "features.parquet", "--json")).json == found
+    shown = ok(run("evaluate", "m.safetensors", *raw)).out
+    assert all(f"{name}: " in shown for name in names)

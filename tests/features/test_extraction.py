@@ -60,7 +60,7 @@ def test_the_file_holds_features_labels_and_identity(tmp_path):
     seen = []
     counts = extract(source(), extractor, out, label="kind", progress=lambda *n: seen.append(n))
     assert counts == (10, 0)
-    assert seen == [(4, 10), (8, 10), (10, 10)]
+    assert seen == [(0, 10), (4, 10), (4, 10), (8, 10), (8, 10), (10, 10)]
     data = read_labelled(out, label="kind")
     np.testing.assert_array_equal(data.features, extractor.transform(make_images(10, (4, 4))))
     assert data.labels.tolist() == list(range(10))

@@ -57,6 +57,7 @@ from privmix.cli._raw import (
     TextColumn,
     build_extractor,
     extract_with_progress,
+    features_folder,
     open_raw,
 )
 from privmix.cli.plan import design_options, make_plan, preprocessing_steps
@@ -221,7 +222,6 @@ def release_command(
     if made.data_schema is None:
         _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
-    store = target.parent / f".{target.name}.features"
     unit_column = made.unit_column
     if extractor is not None:
         # A run that was cut off while it extracted has drawn nothing yet, so nothing to resume.
@@ -238,7 +238,7 @@ def release_command(
             target=made.data_schema.target,
             classes=made.data_schema.classes,
         )
-        store.mkdir(mode=0o700, exist_ok=True)
+        store = features_folder(target)
         source, unit_column = store / "features.parquet", unit_column and "unit"
         many = 1 if made.data_schema.target == "class" else made.data_schema.num_classes
         label = [f"label{i}" for i in range(many)]

@@ -63,7 +63,8 @@ def extract(
         unit: Name of the column of owners.
         labels_as_text: Note in the file that labels are texts of classes.
         keep_parts: Keep the parts, for another run of the same kind.
-        progress: Called with (records done, records in all or None).
+        progress: Called with (records done, records in all or None) as features are made, first
+            before any is; not for parts of an earlier run.
 
     Returns:
         The counts, for the data holder's eyes only.
@@ -89,16 +90,14 @@ def extract(
     with _parts_folder(out) as folder:
         paths = []
         for number, block in enumerate(records.blocks(PART_RECORDS)):
-            path = folder / f"{number:08d}"
-            _make_part(path, block, extractor, context)
+            path, done = folder / f"{number:08d}", counts.num_records
+            _make_part(path, block, extractor, context, _shifted(progress, done, records.count))
             paths.append(path)
             counts = Extracted(
                 counts.num_records + len(block.bad), counts.num_bad + int(block.bad.sum())
             )
             labels += [] if block.labels is None else [block.labels]
             units += [] if block.units is None else [block.units]
-            if progress is not None:
-                progress(counts.num_records, records.count)
         if not paths:
             _validate.fail("records", "at least one record", "none")
         header = FeaturesHeader(extractor=extractor.identity, labels_as_text=labels_as_text)
@@ -144,7 +143,14 @@ def _context(extractor: Extractor) -> bytes:
     return hashlib.sha256(repr(facts).encode()).digest()
 
 
-def _make_part(path: Path, block: RawBlock, extractor: Extractor, context: bytes) -> None:
+def _shifted(progress: Progress | None, before: int, total: int | None) -> Progress:
+    """Return a callback for one part, which counts from the first record on."""
+    return lambda done, _: None if progress is None else progress(before + done, total)
+
+
+def _make_part(
+    path: Path, block: RawBlock, extractor: Extractor, context: bytes, progress: Progress
+) -> None:
     """Write the features of a block under its key, unless they are there."""
     key = _key(block, context)
     size = len(key) + 4 * len(block.bad) * extractor.num_features
@@ -152,7 +158,9 @@ def _make_part(path: Path, block: RawBlock, extractor: Extractor, context: bytes
         with path.open("rb") as file:
             if file.read(len(key)) == key:
                 return
-    features = np.ascontiguousarray(extractor.transform(block.records), dtype=np.float32)
+    progress(0, None)
+    made = extractor.transform(block.records, progress)
+    features = np.ascontiguousarray(made, dtype=np.float32)
     if features.shape != (len(block.bad), extractor.num_features):
         allowed = f"shape {(len(block.bad), extractor.num_features)} from its transform"
         _validate.fail(f"extractor {extractor.identity.name}", allowed, features.shape)
@@ -232,11 +240,11 @@ def transform_records(
     features, labels = [], []
     done = 0
     for block in records.blocks(PART_RECORDS):
-        features.append(extractor.transform(block.records))
+        tell = _shifted(progress, done, records.count)
+        tell(0, None)
+        features.append(extractor.transform(block.records, tell))
         labels.append(block.labels)
         done += len(block.bad)
-        if progress is not None:
-            progress(done, records.count)
     if not features:
         _validate.fail("records", "at least one record", "none")
     known = [part for part in labels if part is not None]
