@@ -113,7 +113,8 @@ class BatchExtractor(BaseExtractor):
             return torch.randn((count, *self._input_shape), generator=generator)
 
         self._run(made_up(1))  # loads the network, once for all threads
-        same = places_agree(self._run_all, made_up(1)[0], made_up(self.batch_size))
+        probe, others = made_up(1)[0], made_up(self.batch_size)
+        same = all(places_agree(self._run_all, probe, beside) for beside in (others, 0 * others))
         return self.batch_size if same else 1
 
     def _features(self, records: Sequence[Any]) -> NDArray[np.float32]:
@@ -172,8 +173,7 @@ def places_agree(run: Callable[[list[Any]], list[Any]], probe: Any, companions: 
     """Whether ``run`` gives ``probe`` the same bits at every place of a batch, whatever is beside it.
 
     The order of a kernel's additions follows from shapes and places, not from values, so that one
-    probe at every place shows a difference: at all places at once, then at every second one, among
-    companions and among zeros.
+    probe at every place shows a difference: at all places at once, and at every second one.
 
     Args:
         run: Maps batches to their results.
@@ -183,10 +183,10 @@ def places_agree(run: Callable[[list[Any]], list[Any]], probe: Any, companions: 
     """
     torch = load("torch", "torch")
     places = torch.arange(len(companions))
-    chosen = [places >= 0, places % 2 == 0, places % 2 == 1, places == 0, places == places[-1]]
+    chosen = [places >= 0, places % 2 == 0, places % 2 == 1]
     batches = []
-    for mask, others in zip(chosen, [companions] * 3 + [companions * 0] * 2, strict=True):
-        batch = others.clone()
+    for mask in chosen:
+        batch = companions.clone()
         batch[mask] = probe
         batches.append(batch)
     found = torch.cat([out[mask] for out, mask in zip(run(batches), chosen, strict=True)])

@@ -134,8 +134,9 @@ class SentenceExtractor(BaseExtractor):
         found = self.__dict__.setdefault("_agreed", {})
         if length not in found:
             on_cpu = choose_device(self.device).startswith("cpu")
-            size = max(1, (_CPU_TOKENS if on_cpu else _GPU_TOKENS) // length)
-            found[length] = size if size == 1 or self._places_agree(length, size) else 1
+            size = (_CPU_TOKENS if on_cpu else _GPU_TOKENS) // length
+            # To run two together is not worth the trial.
+            found[length] = size if size > 2 and self._places_agree(length, size) else 1
         return int(found[length])
 
     def _places_agree(self, length: int, size: int) -> bool:
