@@ -104,7 +104,7 @@ def test_another_extractor_is_refused(run, tmp_path):
     assert "features of pixels(size=6" in told and "received pixels(size=2" in told
     spec = ["--extractor", "pixels:size=2,channels=3"]
     _, told = run("evaluate", model, source, *raw, *spec, fails=2)
-    assert "which the release used" in told
+    assert "which the certificate names" in told
     vectors = tmp_path / "vectors.npz"
     np.savez(vectors, x=np.ones((2, 36)), y=[0, 1])
     keys = ["--features-key", "x", "--label-key", "y"]

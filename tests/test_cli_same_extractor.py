@@ -9,6 +9,7 @@ import pytest
 from privmix import Schema
 from privmix._validate import InvalidInputError
 from privmix.cli._raw import same_extractor
+from privmix.extractor import ExtractorIdentity
 from privmix.features.tabular import TabularExtractor
 
 TABLE = {"columns": [{"name": "age", "type": "numeric", "lower": 0, "upper": 100}]}
@@ -27,3 +28,23 @@ def test_the_name_is_compared_before_a_model_is_loaded(monkeypatch):
     for spec in ("sentence", "sentence:other", "nosuch"):
         with pytest.raises(InvalidInputError, match="tabular.*received"):
             same_extractor(due, spec, None)
+
+
+def test_models_are_compared_by_name_before_a_hub_is_asked(monkeypatch, tmp_path):
+    """Unless the model is a folder: there the same weights may go by another name."""
+    due = ExtractorIdentity(name="sentence", parameters={"model": "known"}, digest="0" * 64)
+    built = []
+
+    def load(spec, device):
+        built.append(spec)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("privmix.cli._raw.build_extractor", load)
+    for spec in ("sentence:other", "sentence:other,device=cpu"):
+        with pytest.raises(InvalidInputError, match="model=known.*received 'sentence:other"):
+            same_extractor(due, spec, None)
+    assert not built
+    for spec in ("sentence", "sentence:known", f"sentence:{tmp_path}"):
+        with pytest.raises(KeyboardInterrupt):
+            same_extractor(due, spec, None)
+    assert built == [due, "sentence:known", f"sentence:{tmp_path}"]

@@ -173,13 +173,6 @@ def test_test_data_may_keep_the_column_of_owners(run, visits):  # noqa: F811
     assert run(*test, "--unit-column", "person").code == 2
 
 
-def test_raw_records_with_units_are_sent_to_python(run, visits):  # noqa: F811
-    source = (visits / "visits.parquet", "--schema", visits / "schema.json", "--label", "label")
-    result = run("release", *source, *BUDGET, *UNITS, "--extractor", "tabular", "--out", "r")
-    assert result.code == 2
-    assert "--extractor: allowed is nothing for a plan with units" in result.err
-
-
 def test_a_design_of_classes_is_refused(run, visits):  # noqa: F811
     budget = ("--epsilon", 4, "--delta", "1e-5", "--design", "hybrid")
     result = run("plan", "--schema", visits / "numbers.json", *budget)
@@ -196,3 +189,30 @@ def test_explain_is_about_records_with_classes(run, visits):  # noqa: F811
         result = run("plan", *options, *budget)
         assert result.code == 2
         assert "--explain" in result.err
+
+
+def test_owners_in_an_npz_file_and_none_in_an_npy_file(run, visits):  # noqa: F811
+    table = pq.read_table(visits / "visits.parquet")
+    x = np.column_stack([table[f"x{i}"].to_numpy() for i in range(5)])
+    y, owners = table["label"].to_numpy(), np.array(table["patient"].to_pylist())
+    np.savez(visits / "v.npz", x=x, y=y, patient=owners)
+    np.save(visits / "x.npy", x)
+    np.save(visits / "y.npy", y)
+    public = ("--schema", visits / "schema.json", *BUDGET, *UNITS)
+    keys = ("--features-key", "x", "--label-key", "y")
+    made = ok(run("release", visits / "v.npz", *keys, *public, "--out", visits / "r"))
+    assert "90 records of 30 units take part" in made.err
+    refused = run(
+        "release", visits / "x.npy", "--labels", visits / "y.npy", *public, "--out", visits / "q"
+    )
+    assert refused.code == 2
+    assert "np.savez('data.npz', x=..., y=..., patient=...)" in refused.err
+
+
+def test_raw_texts_given_as_features_are_told_what_they_need(run, visits):  # noqa: F811
+    (visits / "t.csv").write_text("text,label\nmy card,0\nlost,1\n")
+    public = ("--label", "label", "--schema", visits / "schema.json", *BUDGET)
+    refused = run("release", visits / "t.csv", *public, "--out", visits / "r")
+    assert refused.code == 2
+    assert "text: allowed is a column of numbers (--text-column" in refused.err
+    assert "--extractor" in refused.err

@@ -366,7 +366,7 @@ class TestTables:
         rows, labels, bad = gather(records)
         assert rows[:2] == [{"age": 1.0, "sex": "f"}, {"age": 2.0, "sex": "3"}]
         assert (labels, bad) == ([0, 1, None], [False, False, True])
-        with pytest.raises(InvalidInputError, match="label column 'y': allowed is values of one"):
+        with pytest.raises(InvalidInputError, match="column 'y': allowed is values of one"):
             open_records(
                 mixed.assign(y=[0, "1", 1]), kind="table", table=TABLE, label="y", classes=[0, 1]
             )
@@ -406,12 +406,12 @@ class TestRefused:
         ("source", "options", "words"),
         [
             ([], {}, "at least one record"),
-            (["a"], {"labels": [0, 1]}, "one label for each of the 1 records"),
+            (["a"], {"labels": [0, 1]}, "labels: allowed is one for each of the 1 records"),
             (3, {}, "a path, a table or a sequence"),
             (b"bytes", {}, "a path, a table or a sequence"),
             (pa.table({"text": ["a"]}), {}, "text column: .*nothing"),
             (pa.table({"text": ["a"]}), {"column": "x"}, "text column: .*'x'"),
-            (pa.table({"text": ["a"]}), {"column": "text", "labels": [0]}, "a label column"),
+            (pa.table({"text": ["a"]}), {"column": "text", "labels": [0]}, "named by label"),
             (["a"], {"table": TABLE}, "nothing beside another kind"),
             (["a"], {"on_bad_record": "skip"}, "error, zero"),
         ],

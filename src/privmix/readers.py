@@ -119,7 +119,11 @@ def open_labelled(
         _validate.fail(str(path), f"a file ending in {', '.join(SUFFIXES)}", repr(path.suffix))
     if suffix == ".npy":
         if unit_column is not None:
-            allowed = "nothing for an .npy file, which has features only; use .npz, Zarr or a table"
+            allowed = (
+                "nothing for an .npy file, which has features only: write features, labels and owners "
+                f"with np.savez('data.npz', x=..., y=..., {unit_column}=...) and name them by "
+                "--features-key x --label-key y"
+            )
             _validate.fail("--unit-column", allowed, repr(unit_column))
         return _open_npy(path, labels)
     if labels is not None:
@@ -128,7 +132,7 @@ def open_labelled(
         return _open_npz(path, features_key, label_key, unit_column)
     if suffix == ".zarr":
         return _open_zarr(path, features_key, label_key, unit_column)
-    columns = _Columns(_label_names(label, classes, target), unit_column, target)
+    columns = _Columns(label_names(label, classes, target), unit_column, target)
     if suffix == ".csv":
         table = _read_table(path, columns)
         features = _features_of(path, table.drop_columns(columns.others))
@@ -186,9 +190,10 @@ class _Columns(NamedTuple):
         return _features_of(path, table.select(self.labels)), units
 
 
-def _label_names(
+def label_names(
     label: str | Sequence[str] | None, classes: Sequence[int] | Sequence[str], target: Target
 ) -> list[str]:
+    """Return the label columns: those named, or, for label vectors, those named as the classes."""
     if label is None:
         if target == "class":
             _validate.fail("--label", "the name of the label column", "nothing")
@@ -409,7 +414,10 @@ def _number_column(path: Path, name: str, column: pa.ChunkedArray) -> NDArray[An
     if pa.types.is_null(kind):  # a column of a CSV file without a single value
         return np.full(len(column), np.nan)
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        _validate.fail(f"{path}: {name}", "a column of numbers", f"a column of {kind}")
+        remedies = "--text-column or --image-column with --extractor turns raw records into numbers"
+        _validate.fail(
+            f"{path}: {name}", f"a column of numbers ({remedies})", f"a column of {kind}"
+        )
     if column.null_count:  # nulls become NaN, which the policy for bad records then meets
         column = column.cast(pa.float64())
     return np.asarray(column.to_numpy())

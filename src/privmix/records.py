@@ -586,18 +586,14 @@ def _bound_labels(labels: ArrayLike, schema: Schema, grid: FixedPoint, strict: b
         indices = match_labels(labels, schema.classes, strict=strict)
         return _Labels(indices, indices < 0, 0)
     vectors = _label_matrix(labels, schema)
-    wrong = ~_ALLOWED[schema.target](vectors)
+    rule = LABEL_RULES[schema.target]
+    wrong = ~rule.holds(vectors)
     bad = np.asarray(wrong.any(axis=1))
     if strict and bad.any():
         first = int(np.flatnonzero(bad)[0])
         column = int(np.flatnonzero(wrong[first])[0])
-        allowed = {
-            "soft": "weights of at least 0 that add up to at most 1",
-            "multilabel": "0 or 1",
-            "regression": "a finite number",
-        }[schema.target]
         more = " (on_bad_record='zero', --on-bad-record zero, blanks such records)"
-        _validate.fail(f"labels[{first}, {column}]", allowed + more, vectors[first, column])
+        _validate.fail(f"labels[{first}, {column}]", rule.allowed + more, vectors[first, column])
     vectors[bad] = 0.0
     clamped = np.zeros(len(vectors), dtype=bool)
     if schema.target_bounds is not None:
@@ -635,10 +631,17 @@ def _is_soft(vectors: NDArray[np.float64]) -> NDArray[np.bool_]:
         return np.isfinite(vectors) & (vectors >= 0) & fits[:, None]
 
 
-_ALLOWED: dict[Target, Callable[[NDArray[np.float64]], NDArray[np.bool_]]] = {
-    "soft": _is_soft,
-    "multilabel": lambda vectors: (vectors == 0) | (vectors == 1),
-    "regression": np.isfinite,
+class LabelRule(NamedTuple):
+    """What a label vector's numbers must be, in words, and (count, K) whether they are."""
+
+    allowed: str
+    holds: Callable[[NDArray[np.float64]], NDArray[np.bool_]]
+
+
+LABEL_RULES: dict[Target, LabelRule] = {
+    "soft": LabelRule("weights of at least 0 that add up to at most 1", _is_soft),
+    "multilabel": LabelRule("0 or 1", lambda vectors: (vectors == 0) | (vectors == 1)),
+    "regression": LabelRule("a finite number", np.isfinite),
 }
 
 

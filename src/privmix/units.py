@@ -113,7 +113,7 @@ def match_units(ids: ArrayLike, *, strict: bool = True) -> Units:
     kinds: set[type] = set()
     for i, value in enumerate(values.tolist()):
         value = value.item() if isinstance(value, np.generic) else value
-        if _is_missing(value):
+        if is_missing(value):
             codes[i] = -1
             continue
         kind = type(value)
@@ -153,7 +153,8 @@ def _objects(ids: ArrayLike) -> NDArray[Any]:
     return np.fromiter(ids, dtype=object, count=len(ids))
 
 
-def _is_missing(value: object) -> bool:
+def is_missing(value: object) -> bool:
+    """Whether a value stands for no owner."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):  # those of pandas
         return True
     if isinstance(value, float):

@@ -204,8 +204,32 @@ def test_a_kernel_that_rounds_by_place_gets_batches_of_one():
 
 def test_places_agree_sees_companions():
     probe, companions = torch.ones(3), torch.randn(5, 3)
-    assert places_agree(lambda batch: batch * 2, probe, companions)
-    assert not places_agree(lambda batch: batch - batch.mean(), probe, companions)
+    assert places_agree(lambda batches: [b * 2 for b in batches], probe, companions)
+    assert not places_agree(lambda batches: [b - b.mean() for b in batches], probe, companions)
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_places_agree_sees_every_place(place):
+    def run(batches):
+        found = [batch * 3 for batch in batches]
+        for batch in found:
+            batch[place] = torch.nextafter(batch[place], torch.tensor(torch.inf))
+        return found
+
+    assert not places_agree(run, torch.ones(3), torch.randn(5, 3))
+
+
+@pytest.mark.parametrize("name", ["sentence", "vit", "scattering"])
+def test_the_number_of_threads_changes_nothing(name, models):
+    extractor = GOOD[name](models)
+    records = records_for(extractor)
+    found = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        found.append(GOOD[name](models).transform(records))
+        assert torch.get_num_threads() == threads
+    torch.set_num_threads(1)
+    np.testing.assert_array_equal(*found)
 
 
 def test_names_and_parameters_are_checked():

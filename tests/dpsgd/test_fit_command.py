@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from privmix import InvalidInputError
+from extractors import save_sentence_model
+from privmix import InvalidInputError, Schema
 from privmix.cli import app
+from privmix.dpsgd import LinearHead, TrainedModel, verify_model
+from privmix.dpsgd.certificate import read_certificate
+from privmix.features import get_extractor
+from privmix.features.sentence import SentenceExtractor
 from privmix.ledger import Ledger
 from training_cases import Pooled, make_images
 
@@ -85,3 +90,115 @@ def test_bad_options_write_nothing(images, name, options, place):
         run(images, name, *options)
     assert not (images / "model").exists()
     assert not list(images.glob(".model*"))
+
+
+RAW = ("--text-column", "text", "--label", "intent")
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """Texts whose words tell the class, a tiny sentence model, and a schema."""
+    model = save_sentence_model(tmp_path / "model")
+    rows = [("card my " * (1 + i % 3), "card") for i in range(40)]
+    rows += [("lost when " * (1 + i % 3), "lost") for i in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(["text,intent", *(f"{t},{c}" for t, c in rows)]))
+    facts = {"classes": ["card", "lost"], "num_features": 16, "num_records": 80}
+    schema = Schema(**facts, feature_clip_norm=1.0)
+    (tmp_path / "schema.json").write_text(schema.to_json())
+    return tmp_path, f"sentence:{model}"
+
+
+def fit_texts(folder, *options):
+    spent = ("--epsilon", "8", "--delta", "1e-5", "--out", str(folder / "fitted"))
+    public = ("--schema", str(folder / "schema.json"), "--batch-size", "20", "--epochs", "5")
+    arguments = ["fit", *options, *public, "--learning-rate", "8", *spent]
+    return CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+
+
+def evaluate(*words):
+    return CliRunner().invoke(app, ["evaluate", *map(str, words)], catch_exceptions=False)
+
+
+def test_texts_through_an_extractor(texts, monkeypatch):
+    folder, spec = texts
+    source, raw = folder / "t.csv", (*RAW, "--extractor", spec)
+    result = fit_texts(folder, source, *raw, "--json")
+    assert result.exit_code == 0, result.output
+    assert verify_model(folder / "fitted").valid
+    certificate = read_certificate(folder / "fitted")
+    assert certificate.extractor == get_extractor(spec).identity
+    assert str(folder) not in certificate.model_dump_json()
+    left = {path.name for path in folder.iterdir()}
+    assert left == {"model", "t.csv", "schema.json", "fitted"}
+    measured = evaluate(folder / "fitted", source, *raw, "--json")
+    found = json.loads(measured.stdout)
+    trained = TrainedModel(folder / "fitted", LinearHead(None))
+    rows = [line.split(",") for line in source.read_text().splitlines()[1:]]
+    predicted = trained.predict(get_extractor(spec).transform([text for text, _ in rows]))
+    assert found["accuracy"] == np.mean(predicted == [intent for _, intent in rows])
+    assert found["num_test_records"] == 80
+    features = folder / "features.parquet"
+    arguments = ["extract", source, *raw, "--out", features]
+    CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+    again = evaluate(folder / "fitted", features, "--label", "intent", "--json")
+    assert json.loads(again.stdout) == found
+    with pytest.raises(InvalidInputError, match="which the certificate names; received 'pixels'"):
+        evaluate(folder / "fitted", source, *RAW, "--extractor", "pixels")
+    with pytest.raises(InvalidInputError, match=r"features of sentence\(digest"):
+        np.savez(folder / "x.npz", x=np.zeros((2, 16)), y=["card", "lost"])
+        evaluate(folder / "fitted", folder / "x.npz", "--features-key", "x", "--label-key", "y")
+
+
+def test_features_of_an_extractor_are_certified(texts):
+    folder, spec = texts
+    features = folder / "features.parquet"
+    arguments = ["extract", folder / "t.csv", *RAW, "--extractor", spec, "--out", features]
+    CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+    assert fit_texts(folder, features, "--label", "intent").exit_code == 0
+    assert read_certificate(folder / "fitted").extractor == get_extractor(spec).identity
+
+
+def test_an_extraction_that_was_cut_off_goes_on(texts, monkeypatch):
+    folder, spec = texts
+    arguments = (folder / "t.csv", *RAW, "--extractor", spec)
+    done = SentenceExtractor._features
+
+    def cut(self, records):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SentenceExtractor, "_features", cut)
+    assert fit_texts(folder, *arguments).exit_code != 0
+    assert not (folder / "fitted").exists()
+    monkeypatch.setattr(SentenceExtractor, "_features", done)
+    result = fit_texts(folder, *arguments, "--resume")
+    assert result.exit_code == 0, result.output
+    assert not (folder / ".fitted.features").exists()
+
+
+@pytest.mark.parametrize(
+    "options, place",
+    [
+        ((*RAW,), "--extractor"),
+        ((*RAW, "--extractor", "pixels:size=4"), "--text-column"),
+        ((*RAW, "--extractor", "SPEC", "--backbone", "a:b"), "--backbone"),
+        ((*RAW, "--extractor", "SPEC", "--classes", "a,b"), "--classes.*nothing beside --schema"),
+        ((*RAW[:2], "--label", "none", "--extractor", "SPEC"), "'none'"),
+    ],
+)
+def test_bad_options_for_raw_records(texts, options, place):
+    folder, spec = texts
+    given = [spec if option == "SPEC" else option for option in options]
+    with pytest.raises(InvalidInputError, match=place):
+        fit_texts(folder, folder / "t.csv", *given)
+    assert not list(folder.glob(".fitted*")) and not (folder / "fitted").exists()
+
+
+def test_what_a_folder_cannot_rebuild_is_sent_to_python(images):
+    backbone = ("--backbone", "test_fit_command:make_backbone", "--method", "plain")
+    assert run(images, "images.npz", *backbone).exit_code == 0
+    with pytest.raises(InvalidInputError, match=r"dpsgd\.TrainedModel.*Pooled"):
+        evaluate(images / "model", images / "images.npz")
+    with (images / "model" / "model.safetensors").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(InvalidInputError, match="as it was sealed"):
+        evaluate(images / "model", images / "images.npz")

@@ -60,7 +60,7 @@ def test_the_file_holds_features_labels_and_identity(tmp_path):
     seen = []
     counts = extract(source(), extractor, out, label="kind", progress=lambda *n: seen.append(n))
     assert counts == (10, 0)
-    assert seen == [(4, 10), (8, 10), (10, 10)]
+    assert seen == [(0, 10), (4, 10), (4, 10), (8, 10), (8, 10), (10, 10)]
     data = read_labelled(out, label="kind")
     np.testing.assert_array_equal(data.features, extractor.transform(make_images(10, (4, 4))))
     assert data.labels.tolist() == list(range(10))
@@ -138,7 +138,7 @@ def test_what_cannot_be_extracted_is_refused(tmp_path):
             extract(source(), extractor, tmp_path / place)
     with pytest.raises(ValueError, match="records of kind vector"):
         extract(source(), make_extractor("identity", width=2), tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match="another name"):
+    with pytest.raises(ValueError, match="none of them features"):
         extract(source(), extractor, tmp_path / "a.parquet", label="features")
     with pytest.raises(ValueError, match="at least one record"):
         extract(source(0), extractor, tmp_path / "a.parquet")

@@ -8,6 +8,8 @@ from privmix.learners import (
     load_model,
     save_model,
 )
+from privmix.learners.population import TargetMoments
+from privmix.learners.regression import shrunk_least_squares
 
 DESIGNS = ("poisson", "signed", "uniform")
 
@@ -138,3 +140,22 @@ def test_round_trip(make_regression, tmp_path, learner):
     assert loaded.output_names_ == model.output_names_
     if learner is NoiseAwareRegressor:
         assert (loaded.coef_stderr_ == model.coef_stderr_).all()
+
+
+@pytest.mark.parametrize("noise", [1e-60, 1.0, 1e40])
+@pytest.mark.parametrize("strength", [0.0, 1.0])
+def test_rows_of_noise_alone_teach_nothing(noise, strength):
+    """No variance of records is left over the noise, with and without correlation by chance."""
+    moments = TargetMoments(
+        features_mean=np.zeros(3),
+        targets_mean=np.zeros(2),
+        covariance=np.diag([0.2, 0.2, 0.2]) * noise,
+        cross=np.full((2, 3), strength * np.sqrt(noise)),
+        variance=np.ones(2),
+        noise=noise,
+        target_noise=1.0,
+        num_rows=50,
+    )
+    coef, variances = shrunk_least_squares(moments, 10.0, 0.1)
+    assert (coef == 0).all()
+    assert np.isfinite(variances).all() and (variances >= 0).all()

@@ -114,13 +114,6 @@ MaxMemory = Annotated[
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
 
 
-def one_label(labels: list[str] | None) -> str | None:
-    """Return the only label column, for records that have a class."""
-    if labels is not None and len(labels) > 1:
-        _validate.fail("--label", "one column", len(labels))
-    return labels[0] if labels else None
-
-
 def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from privmix.extractor import Extractor, ExtractorIdentity, FeaturesHeader
     from privmix.features.extraction import Extracted
     from privmix.raw import RawRecords
+    from privmix.schema import Target
 
 ExtractorSpec = Annotated[
     str | None,
@@ -54,15 +56,17 @@ def open_raw(
     source: Path,
     extractor: Extractor,
     *,
-    label: str | None,
+    label: Sequence[str] | None,
     text_column: str | None,
     image_column: str | None,
+    unit_column: str | None = None,
     on_bad_record: str = "error",
+    target: Target = "class",
     classes: Any = (),
-    schema: Schema | None = None,
 ) -> RawRecords:
     """Open raw records of the extractor's kind."""
     from privmix.raw import open_records
+    from privmix.readers import label_names
 
     if extractor.kind == "vector":
         _validate.fail("--extractor", "none for a file of feature vectors", extractor.identity.name)
@@ -75,15 +79,20 @@ def open_raw(
     if extractor.kind != "table" and column is None and not source.is_dir():
         option = f"--{extractor.kind}-column"
         _validate.fail(option, f"the column of {extractor.kind}s in {source}", "nothing")
-    table = getattr(extractor, "schema", None) if extractor.kind == "table" else None
-    if table is None and schema is not None:
-        table = schema.table
+    if label is None and target == "class":
+        names = []
+    elif source.suffix.lower() == ".npz":
+        names = list(label or ())
+    else:
+        names = label_names(label, classes, target)
     return open_records(
         source,
         kind=extractor.kind,
         column=column,
-        label=label,
-        table=table,
+        label=names,
+        unit_column=unit_column,
+        target=target,
+        table=getattr(extractor, "schema", None) if extractor.kind == "table" else None,
         classes=classes,
         on_bad_record=on_bad_record,  # type: ignore[arg-type]
     )
@@ -92,16 +101,23 @@ def open_raw(
 def same_extractor(
     due: ExtractorIdentity | None, spec: str | None, device: str | None
 ) -> Extractor:
-    """Build the extractor that a model's release used; with ``spec``, check that it is that one."""
+    """Build the extractor that a certificate names; with ``spec``, check that it is that one."""
+    from privmix.features import parse_spec
+
     if due is None:
-        allowed = "feature vectors, since the model's release names no extractor"
+        allowed = "feature vectors, since the model's certificate names no extractor"
         _validate.fail("TEST", allowed, "raw records")
-    if spec is not None and spec.partition(":")[0] != due.name:  # before a model is loaded
-        _validate.fail("--extractor", f"{due}, which the release used", repr(spec))
-    # The columns of tabular are in the identity.
-    extractor = build_extractor(due if spec is None or spec == "tabular" else spec, device)
+    allowed = f"{due}, which the certificate names"
+    if spec is not None:  # names are compared before a model is looked for, on a hub perhaps
+        name, given = parse_spec(spec)
+        model, known = given.get("model"), due.parameters.get("model")
+        other = None not in (model, known) and model != known and not Path(str(model)).is_dir()
+        if name != due.name or other:
+            _validate.fail("--extractor", allowed, repr(spec))
+    # A name alone says no more than the identity, which also has the columns of tabular.
+    extractor = build_extractor(due if spec in (None, due.name) else spec, device)
     if extractor.identity.digest != due.digest:
-        _validate.fail("--extractor", f"{due}, which the release used", str(extractor.identity))
+        _validate.fail("--extractor", allowed, str(extractor.identity))
     return extractor
 
 
@@ -116,13 +132,13 @@ def is_raw(source: Path, header: FeaturesHeader | None, due: ExtractorIdentity |
 def check_features_header(
     place: str, header: FeaturesHeader | None, due: ExtractorIdentity | None
 ) -> None:
-    """Refuse features of another extractor than the one of a model's release."""
+    """Refuse features of another extractor than the one of a model's certificate."""
     found = None if header is None else header.extractor
     if (found and found.digest) != (due and due.digest):
         allowed = (
             f"features of {due}, or raw records with --text-column or --image-column"
             if due
-            else "vectors as given, since the model's release names no extractor"
+            else "vectors as given, since the model's certificate names no extractor"
         )
         received = found or "vectors that no extractor is known of"
         _validate.fail(place, f"{allowed}; --features-as-given skips this check", received)
@@ -139,6 +155,13 @@ def extract_with_progress(
     bad = f", {counts.num_bad} bad ones blanked" if counts.num_bad else ""
     ERR.print(f"for your eyes only: features of {counts.num_records} records extracted{bad}")
     return counts
+
+
+def features_folder(out: Path) -> Path:
+    """Make the folder beside ``out``, readable by its owner alone, where a run keeps its features."""
+    folder = out.parent / f".{out.name}.features"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def knows_texts_only(source: Path) -> bool:

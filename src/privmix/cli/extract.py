@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 from privmix import _validate
-from privmix.cli._common import Json, Label, SchemaFile, app, print_facts, print_json, read_schema
+from privmix.cli._common import (
+    Json,
+    LabelColumns,
+    SchemaFile,
+    UnitColumn,
+    app,
+    print_facts,
+    print_json,
+    read_schema,
+)
 from privmix.cli._raw import (
     Device,
     ExtractorSpec,
@@ -28,9 +37,10 @@ def extract_command(
     ],
     out: Annotated[Path, typer.Option(help="Parquet file of features to write.")],
     extractor: ExtractorSpec = None,
-    label: Label = None,
+    label: LabelColumns = None,
     text_column: TextColumn = None,
     image_column: ImageColumn = None,
+    unit_column: UnitColumn = None,
     schema: SchemaFile = None,
     on_bad_record: Annotated[
         str, typer.Option(help="error: stop at a bad record; zero: blank it and go on.")
@@ -40,7 +50,8 @@ def extract_command(
 ) -> None:
     """Turn images, texts or tables into feature vectors. Run again, it goes on where it was cut off.
 
-    The features are as private as the records. --schema gives tabular its columns.
+    The features are as private as the records. --schema gives tabular its columns, checks labels,
+    and says which of them are numbers or weights. The column of owners is kept beside the features.
 
     Examples:
         privmix extract train.csv --text-column text --label intent --extractor sentence
@@ -53,6 +64,7 @@ def extract_command(
         _validate.fail("--extractor", "the name of an extractor", "nothing")
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     facts = None if schema is None else read_schema(schema)
+    target = "class" if facts is None else facts.target
     made = build_extractor(extractor, device, facts)
     records = open_raw(
         source,
@@ -60,15 +72,20 @@ def extract_command(
         label=label,
         text_column=text_column,
         image_column=image_column,
+        unit_column=unit_column,
         on_bad_record=on_bad_record,
+        target=target,
         classes=() if facts is None else facts.classes,
-        schema=facts,
     )
+    names = label or ["label"]
+    if facts is not None and target != "class" and len(names) != facts.num_classes:
+        names = [str(name) for name in facts.classes]
     extract_with_progress(
         records,
         made,
         out,
-        label=label or "label",
+        label=names,
+        unit=unit_column or "unit",
         labels_as_text=facts is None and knows_texts_only(source),
     )
     result = {

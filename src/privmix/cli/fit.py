@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
@@ -18,23 +19,42 @@ from privmix.cli._common import (
     Json,
     Label,
     LabelKey,
+    SchemaFile,
     app,
     print_facts,
     print_json,
     progress_bar,
+    read_schema,
 )
+from privmix.cli._raw import (
+    ExtractorSpec,
+    ImageColumn,
+    TextColumn,
+    build_extractor,
+    extract_with_progress,
+    features_folder,
+    open_raw,
+)
+from privmix.schema import Schema
 
 _METHODS = ("plain", "self-aug", "dp-mix-self", "dp-mix-diff", "pure-diff")
 
 
 @app.command("fit", no_args_is_help=True)
 def fit_command(
-    source: Annotated[Path, typer.Argument(metavar="INPUT", help=".npz, .parquet or .csv")],
+    source: Annotated[
+        Path, typer.Argument(metavar="INPUT", help=".npz, .parquet or .csv, or raw records")
+    ],
     out: Annotated[Path, typer.Option(help="Model folder; must not exist, or be empty.")],
     epsilon: Annotated[float, typer.Option(help="Largest epsilon allowed.")],
     delta: Annotated[float, typer.Option(help="Its delta, for example 1e-5.")],
-    classes: Annotated[str, typer.Option(help="All classes, public, separated by commas.")],
-    num_records: Annotated[int, typer.Option(help="Public number of records to plan for.")],
+    classes: Annotated[
+        str | None, typer.Option(help="All classes, public, separated by commas.")
+    ] = None,
+    num_records: Annotated[
+        int | None, typer.Option(help="Public number of records to plan for.")
+    ] = None,
+    schema: SchemaFile = None,
     batch_size: Annotated[int, typer.Option(help="Expected records in a step.")] = 1000,
     epochs: Annotated[float, typer.Option(help="Expected times a record takes part.")] = 10.0,
     learning_rate: Annotated[float, typer.Option(help="Step width.")] = 1.0,
@@ -61,10 +81,15 @@ def fit_command(
         str | None,
         typer.Option(help="module:function that returns a public torch module, for linear."),
     ] = None,
+    extractor: ExtractorSpec = None,
+    text_column: TextColumn = None,
+    image_column: ImageColumn = None,
     feature_cache: Annotated[
         str, typer.Option(help="none; approximations: views, base (mixes features).")
     ] = "none",
-    device: Annotated[str, typer.Option(help="Torch device.")] = "cpu",
+    device: Annotated[
+        str | None, typer.Option(help="Torch device [cpu; of the extractor a GPU if there is one].")
+    ] = None,
     label: Label = None,
     features_key: FeaturesKey = None,
     label_key: LabelKey = None,
@@ -85,9 +110,14 @@ def fit_command(
 ) -> None:
     """Train a model on private records by DP-SGD with mixup. Spends the budget.
 
-    Images are an array (records, channels, height, width) in an .npz file.
+    Classes and number of records are stated by --classes and --num-records, or by --schema. With
+    --extractor the model is linear on the features of raw records. Images to be augmented are an
+    array (records, channels, height, width) in an .npz file.
 
     Examples:
+        privmix fit train.csv --label intent --text-column text --extractor sentence
+        --schema schema.json --epsilon 1 --delta 1e-5 --out model/
+
         privmix fit features.npz --features-key x --label-key y --classes 0,1,2 --num-records 9000
         --epsilon 1 --delta 1e-5 --out model/
 
@@ -98,10 +128,33 @@ def fit_command(
     """
     from privmix.dpsgd import LinearHead, Network, fit, make_model, plan_training, read_synthetic
     from privmix.engine import check_out
+    from privmix.extractor import FeaturesHeader
+    from privmix.journal import RunFolder
     from privmix.readers import read_labelled
 
-    check_out(out)
-    names = _classes(classes)
+    target = check_out(out)
+    facts = None if schema is None else read_schema(schema)
+    names, num_records = _public_facts(classes, num_records, facts)
+    if extractor is not None:
+        if backbone is not None:
+            _validate.fail("--backbone", "nothing beside --extractor", backbone)
+        # A run that was cut off while it extracted has drawn nothing yet, so nothing to resume.
+        resume = resume and RunFolder(target).is_unfinished
+        maker = build_extractor(extractor, device, facts)
+        raw = open_raw(
+            source,
+            maker,
+            label=None if label is None else [label],
+            text_column=text_column,
+            image_column=image_column,
+            classes=names,
+        )
+        store = features_folder(target)
+        source, label = store / "features.parquet", "label"
+        extract_with_progress(raw, maker, source, label=label, keep_parts=True)
+    elif text_column is not None or image_column is not None:
+        _validate.fail("--extractor", "an extractor for raw records", "nothing")
+    header = FeaturesHeader.of_file(source)
     data = read_labelled(
         source, label=label, classes=names, features_key=features_key, label_key=label_key
     )
@@ -130,13 +183,13 @@ def fit_command(
     if model == "linear":
         _validate.one_of("--feature-cache", feature_cache, ("none", "views", "base"))
         module = None if backbone is None else _load(backbone)
-        made = LinearHead(module, feature_cache=feature_cache, device=device)  # type: ignore[arg-type]
+        made = LinearHead(module, feature_cache=feature_cache, device=device or "cpu")  # type: ignore[arg-type]
     else:
         if backbone is not None:
             _validate.fail("--backbone", "nothing beside a model from scratch", backbone)
         if len(shape) != 3:
             _validate.fail("--model", f"linear for records of shape {shape}", model)
-        made = Network(make_model(model, shape[0], len(names)), device=device)
+        made = Network(make_model(model, shape[0], len(names)), device=device or "cpu")
     if research or test_seed is not None:
         ERR.print("warning: this model protects nobody; verify rejects it")
     with progress_bar("steps") as bar:
@@ -152,8 +205,11 @@ def fit_command(
             dataset_id=dataset_id,
             research=research,
             test_seed=test_seed,
+            extractor=None if header is None else header.extractor,
             progress=_with_epsilon(bar, plan.config, delta),
         )
+    if extractor is not None:
+        shutil.rmtree(store, ignore_errors=True)
     certificate = trained.certificate
     result = {
         "out": str(out),
@@ -170,6 +226,23 @@ def fit_command(
     else:
         print_facts(result)
         OUT.print(f"check it with: privmix verify {out} --expect-digest {result['digest']}")
+
+
+def _public_facts(
+    classes: str | None, num_records: int | None, schema: Schema | None
+) -> tuple[tuple[int, ...] | tuple[str, ...], int]:
+    """Return the classes and the number of records, from the options or from a schema."""
+    options = (("--classes", classes), ("--num-records", num_records))
+    for option, value in options:
+        if (value is None) == (schema is None):
+            allowed = "a value, or --schema" if schema is None else "nothing beside --schema"
+            _validate.fail(option, allowed, "nothing" if value is None else value)
+    if schema is None:
+        assert classes is not None and num_records is not None
+        return _classes(classes), num_records
+    if schema.target != "class":
+        _validate.fail("schema.target", "class for private training", schema.target)
+    return schema.classes, schema.num_records
 
 
 def _classes(text: str) -> tuple[int, ...] | tuple[str, ...]:

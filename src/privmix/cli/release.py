@@ -44,7 +44,6 @@ from privmix.cli._common import (
     WeightClip,
     Weights,
     app,
-    one_label,
     print_facts,
     print_json,
     progress_bar,
@@ -58,6 +57,7 @@ from privmix.cli._raw import (
     TextColumn,
     build_extractor,
     extract_with_progress,
+    features_folder,
     open_raw,
 )
 from privmix.cli.plan import design_options, make_plan, preprocessing_steps
@@ -222,31 +222,27 @@ def release_command(
     if made.data_schema is None:
         _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
-    store = target.parent / f".{target.name}.features"
+    unit_column = made.unit_column
     if extractor is not None:
-        if made.unit_column is not None or made.data_schema.target != "class":
-            allowed = (
-                "nothing for a plan with units, or with labels that are no class: release such "
-                "raw records in Python, by privmix.release(..., extractor=...)"
-            )
-            _validate.fail("--extractor", allowed, extractor)
         # A run that was cut off while it extracted has drawn nothing yet, so nothing to resume.
         resume = resume and RunFolder(target).is_unfinished
         maker = build_extractor(extractor, device, made.data_schema)
         records_of = open_raw(
             source,
             maker,
-            label=one_label(label),
+            label=label,
             text_column=text_column,
             image_column=image_column,
+            unit_column=unit_column,
             on_bad_record=on_bad_record,
+            target=made.data_schema.target,
             classes=made.data_schema.classes,
-            schema=made.data_schema,
         )
-        store.mkdir(mode=0o700, exist_ok=True)
-        source, column = store / "features.parquet", one_label(label) or "label"
-        label = [column]
-        extract_with_progress(records_of, maker, source, label=column, keep_parts=True)
+        store = features_folder(target)
+        source, unit_column = store / "features.parquet", unit_column and "unit"
+        many = 1 if made.data_schema.target == "class" else made.data_schema.num_classes
+        label = [f"label{i}" for i in range(many)]
+        extract_with_progress(records_of, maker, source, label=label, keep_parts=True)
     elif text_column is not None or image_column is not None:
         _validate.fail("--extractor", "an extractor for raw records", "nothing")
     header = FeaturesHeader.of_file(source)
@@ -258,7 +254,7 @@ def release_command(
         label_key=label_key,
         labels=labels,
         target=made.data_schema.target,
-        unit_column=made.unit_column,
+        unit_column=unit_column,
     )
     features = feature_source(data.features, made.data_schema.num_features)
     layout = plan_memory(made, features, max_memory, threads, place="--max-memory")

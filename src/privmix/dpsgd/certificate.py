@@ -12,7 +12,7 @@ import math
 import platform
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from privmix.certificate import (
 )
 from privmix.dpsgd.grid import HeadGrid, SumGrid, network_grid
 from privmix.dpsgd.plan import TrainingConfig, TrainingPlan
+from privmix.extractor import ExtractorIdentity
 from privmix.mechanism import Relation
 from privmix.store import file_digests
 from privmix.verification import Verification
@@ -93,9 +94,12 @@ class ModelCertificate(FrozenModel):
         gradient_noise_stddev: Standard deviation of the noise on each of its entries.
         sampler_error: Both samplers are exact, given uniform random words.
         model: What was trained.
+        extractor: What made the features that the model was trained on, where that is known.
         files: SHA-256 of every file of the folder but this one.
 
     """
+
+    _seldom: ClassVar[tuple[str, ...]] = ("extractor",)
 
     kind: Literal["model"] = "model"
     format_version: Literal[1] = 1
@@ -113,6 +117,7 @@ class ModelCertificate(FrozenModel):
     gradient_sensitivity: float
     gradient_noise_stddev: float
     model: ModelFacts
+    extractor: ExtractorIdentity | None = None
     library_versions: dict[str, str]
     files: dict[str, str]
 
@@ -124,7 +129,13 @@ class ModelCertificate(FrozenModel):
 
     @classmethod
     def for_plan(
-        cls, plan: TrainingPlan, model: ModelFacts, *, private: bool, files: dict[str, str]
+        cls,
+        plan: TrainingPlan,
+        model: ModelFacts,
+        *,
+        private: bool,
+        files: dict[str, str],
+        extractor: ExtractorIdentity | None = None,
     ) -> ModelCertificate:
         """Certify a plan and a model, accounting anew."""
         config = plan.config
@@ -144,6 +155,7 @@ class ModelCertificate(FrozenModel):
             gradient_sensitivity=sensitivity,
             gradient_noise_stddev=config.noise_multiplier * sensitivity,
             model=model,
+            extractor=extractor,
             library_versions={name: version(name) for name in _LIBRARIES}
             | {"python": platform.python_version()},
             files=files,
@@ -169,7 +181,11 @@ class ModelCertificate(FrozenModel):
     def recheck(self) -> list[str]:
         """Recompute everything that follows from the parameters; return what does not hold."""
         due = ModelCertificate.for_plan(
-            self.to_plan(), self.model, private=self.private, files=self.files
+            self.to_plan(),
+            self.model,
+            private=self.private,
+            files=self.files,
+            extractor=self.extractor,
         )
         reasons = [
             f"certificate: {place} is {found}, but its parameters give {expected}"

@@ -42,6 +42,7 @@ from privmix.dpsgd.plan import TrainingConfig, TrainingPlan
 from privmix.dpsgd.records import TrainingRecords, as_samples, check_inputs, check_records, require
 from privmix.dpsgd.research import GradientHistograms
 from privmix.engine import check_out
+from privmix.extractor import ExtractorIdentity
 from privmix.journal import Journal, RunFolder, write_durably
 from privmix.ledger import Ledger
 from privmix.noise import rounded_gaussian
@@ -105,6 +106,7 @@ def fit(
     dataset_id: str | None = None,
     research: bool = False,
     test_seed: int | None = None,
+    extractor: ExtractorIdentity | None = None,
     progress: Progress | None = None,
 ) -> TrainedModel:
     """Train a model on private records under a plan. Spends the plan's budget.
@@ -124,6 +126,7 @@ def fit(
         research: Keep histograms of gradients before clipping, uncharged functions of private
             records: the model is stamped ``private: false``, and ``verify`` rejects it.
         test_seed: For tests only: a repeatable model that is **not private**.
+        extractor: What made the inputs, for the certificate, where they are features.
         progress: Called with (steps done, steps in all).
 
     Returns:
@@ -151,7 +154,9 @@ def fit(
         check_augmentation(config.augmentation, config.input_shape, model.device)
     parameters = model.initial_parameters(config)
     facts = _facts(model, config, parameters)
-    certificate = ModelCertificate.for_plan(plan, facts, private=True, files={})
+    certificate = ModelCertificate.for_plan(
+        plan, facts, private=True, files={}, extractor=extractor
+    )
     charge = _ledger_charge(ledger, dataset_id, plan, note=target.name)
     context = hashlib.sha256(
         plan.digest()
@@ -160,6 +165,7 @@ def fit(
         + (b"" if public is None else public.digest())
         + f"{environment(model.device)} {facts.model_dump_json()} {research}".encode()
         + f" {getattr(model, 'records_per_call', 1)}".encode()
+        + (b"" if extractor is None else extractor.model_dump_json().encode())
     ).digest()
     with RunFolder(target) as run:
         check_out(out)  # again: another run may just have finished

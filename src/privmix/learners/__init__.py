@@ -10,6 +10,7 @@ from privmix.learners.model_file import LEARNERS, Learner, load_model, save_mode
 from privmix.learners.network import TorchNetworkClassifier, dpmix_network
 from privmix.learners.noise_aware import NoiseAwareClassifier
 from privmix.learners.regression import NoiseAwareRegressor
+from privmix.learners.scores import score
 from privmix.learners.softmax import KLSoftmaxClassifier
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "dpmix_network",
     "load_model",
     "save_model",
+    "score",
 ]

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from privmix import _validate
 from privmix.extractor import ExtractorIdentity
 from privmix.preprocess import Preprocessor
+from privmix.schema import Target
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -110,6 +111,7 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
     """What every learner keeps of its release; records are clipped as the release's were.
 
     Attributes:
+        target_: What the release's labels are; see ``Schema``.
         n_features_in_: Width of a record to classify: d, or what preprocessing takes.
         feature_clip_norm_: The release's clip norm.
         certificate_digest_: Digest of the release's certificate, or None.
@@ -119,6 +121,7 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
 
     """
 
+    target_: Target
     n_features_in_: int
     feature_clip_norm_: float
     certificate_digest_: str | None
@@ -126,6 +129,7 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
     preprocessor_: Preprocessor | None
 
     def _remember(self, release: ReleaseLike) -> None:
+        self.target_ = target_of(release)
         self.preprocessor_ = getattr(release, "preprocessor", None)
         self.n_features_in_ = release.num_features
         if self.preprocessor_ is not None:
@@ -164,8 +168,7 @@ class LinearClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[misc]
     def _keep(
         self, release: ReleaseLike, coef: Matrix, intercept: Vector, logit_scale: float = 1.0
     ) -> None:
-        if (target := target_of(release)) == "regression":
-            _validate.fail("release.target", "classes or weights of classes", target)
+        refuse_numbers(release)
         self._remember(release)
         self.coef_, self.intercept_, self.logit_scale_ = coef, intercept, logit_scale
         self.classes_ = np.array(release.classes)
@@ -249,9 +252,16 @@ class LinearRegressor(RegressorMixin, ReleaseModel):  # type: ignore[misc]
         return found[:, 0] if found.shape[1] == 1 else found
 
 
-def target_of(release: ReleaseLike) -> str:
+def target_of(release: ReleaseLike) -> Target:
     """Return what a release's labels are: ``class`` unless its schema says otherwise."""
-    return str(getattr(_facts(release), "target", "class"))
+    target: Target = getattr(_facts(release), "target", "class")
+    return target
+
+
+def refuse_numbers(release: ReleaseLike) -> None:
+    """Refuse a release of regression targets, for learners of classes and their weights."""
+    if (target := target_of(release)) == "regression":
+        _validate.fail("release.target", "classes or weights of classes", target)
 
 
 def target_bounds(release: ReleaseLike) -> Matrix:

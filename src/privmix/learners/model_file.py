@@ -25,6 +25,7 @@ from privmix.learners.noise_aware import NoiseAwareClassifier
 from privmix.learners.regression import NoiseAwareRegressor
 from privmix.learners.softmax import KLSoftmaxClassifier
 from privmix.preprocess import Preprocessor, RecordFacts, Step
+from privmix.schema import Target
 
 Learner = LinearClassifier | LinearRegressor | TorchNetworkClassifier
 
@@ -49,6 +50,7 @@ class ModelHeader(FrozenModel):
 
     format_version: Literal[1] = 1
     learner: str
+    target: Target = "class"
     classes: tuple[int, ...] | tuple[str, ...]
     num_features: int
     feature_clip_norm: float
@@ -79,6 +81,7 @@ def save_model(model: Learner, path: str | Path) -> None:
         _validate.fail("model", f"a fitted learner: {', '.join(LEARNERS)}", repr(model))
     header = ModelHeader(
         learner=names[type(model)],
+        target=model.target_,
         classes=_names_of(model),
         num_features=_width_of(model),
         feature_clip_norm=model.feature_clip_norm_,
@@ -154,7 +157,7 @@ def load_model(path: str | Path) -> Learner:
     if not Path(path).is_file():
         allowed = "an existing model file, which privmix train writes"
         if Path(path, "model.safetensors").is_file():
-            allowed += "; read the folder of privmix fit in Python, by dpsgd.TrainedModel"
+            allowed += "; read the folder of privmix fit by dpsgd.TrainedModel"
         _validate.fail(place, allowed, "a folder" if Path(path).is_dir() else "no such file")
     try:
         with safe_open(place, framework="numpy") as file:
@@ -174,6 +177,9 @@ def load_model(path: str | Path) -> Learner:
     }
     preprocessor = _preprocessor(place, header, results)
     model = LEARNERS[header.learner]()
+    if isinstance(model, LinearRegressor) != (header.target == "regression"):
+        _validate.fail(f"{place}.target", f"one that {header.learner} learns", header.target)
+    model.target_ = header.target
     if isinstance(model, TorchNetworkClassifier):
         _fill_network(model, place, header, tensors)
     else:

@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from privmix import _validate
-from privmix.learners.base import Matrix, ReleaseLike, ReleaseModel
+from privmix.learners.base import Matrix, ReleaseLike, ReleaseModel, refuse_numbers
 from privmix.learners.discriminant import signal_variances
 from privmix.learners.moments import RowMoments
 from privmix.learners.softmax import DISTRIBUTIONS, Progress, Rows, training_rows
@@ -154,6 +154,7 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
 
         """
         torch = require_torch()
+        refuse_numbers(release)
         _validate.one_of("release.design", release.design, DISTRIBUTIONS)
         denoise = _validate.one_of("denoise", self.denoise, _DENOISERS)
         _validate.integer("epochs", self.epochs)

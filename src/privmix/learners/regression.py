@@ -13,7 +13,7 @@ from privmix.learners.population import TargetMoments, target_moments
 
 # Designs whose rows carry mixed targets.
 REGRESSION_DESIGNS = ("poisson", "signed", "uniform", "transposed")
-_TINY = np.finfo(float).tiny
+_TINY = 1e-200  # below what data of any clip norm give, and nothing overflows when divided by it
 
 
 class NoiseAwareRegressor(LinearRegressor):
@@ -85,8 +85,10 @@ def shrunk_least_squares(
         error = residual[:, None] * seen / moments.num_rows
         excess = np.maximum((cross**2 - error).sum(axis=1), 0)
         prior = excess / max(float((signal**2).sum()), _TINY)
-        coef = _shrink(cross, signal, error, prior)
-    gain = signal / np.maximum(signal**2 + error / np.maximum(prior, _TINY)[:, None], _TINY)
+        # Without any excess the prior is 0, and so are the coefficients.
+        weight = prior[:, None] * signal
+        gain = weight / np.maximum(weight * signal + error, _TINY)
+        coef = gain * cross
     draws = mix_size / sampling_prob, mix_size * moments.num_rows
     own = np.maximum(residual - moments.target_noise - moments.noise * (coef**2).sum(axis=1), 0)
     scatter = error + own[:, None] * signal * sum(1 / count for count in draws)
@@ -105,9 +107,3 @@ def _residual_variance(
     residual = moments.variance - 2 * (coef * cross).sum(axis=1) + coef**2 @ eigenvalues
     least = moments.target_noise + moments.noise * (coef**2).sum(axis=1)
     return np.asarray(np.maximum(residual, np.maximum(least, _TINY)))
-
-
-def _shrink(cross: Matrix, signal: Vector, error: Matrix, prior: Vector) -> Matrix:
-    with_prior = np.where(prior > 0, prior, 1.0)[:, None]
-    shrunk = signal * cross / np.maximum(signal**2 + error / with_prior, _TINY)
-    return np.where(prior[:, None] > 0, shrunk, 0.0)

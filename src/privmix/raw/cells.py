@@ -25,7 +25,7 @@ from privmix.columns import (
     OrdinalColumn,
     TableSchema,
 )
-from privmix.raw.records import BadRecord
+from privmix.raw.records import BadRecord, to_number
 
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null"})
 _TRUE = frozenset({"true", "t", "yes", "y", "1"})
@@ -134,7 +134,7 @@ def read_value(value: object, column: Column) -> float | str | bool | datetime |
     if isinstance(column, CategoricalColumn | OrdinalColumn):
         return text
     if isinstance(column, NumericColumn):
-        return _number(value, column.name)
+        return to_number(value, column.name)
     if isinstance(column, BooleanColumn):
         return _boolean(str(text), column.name)
     return _time(value, column.name)
@@ -149,18 +149,6 @@ def _text(value: object) -> str | None:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
-
-
-def _number(value: object, name: str) -> float:
-    try:
-        if isinstance(value, str) and "_" in value:  # Python's own way of writing numbers
-            raise ValueError
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        raise BadRecord("a number", repr(value)[:80], name) from None
-    if not math.isfinite(number):
-        raise BadRecord("a finite number", repr(value)[:80], name)
-    return number
 
 
 def _boolean(text: str, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from privmix.raw.sources import (
     scan_table,
 )
 from privmix.records import BadRecordPolicy
+from privmix.schema import TARGETS, Target
 
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
 SUFFIXES = (".parquet", ".csv", *ARROW_SUFFIXES)
@@ -38,8 +39,11 @@ def open_records(
     *,
     kind: Kind,
     column: str | None = None,
-    label: str | None = None,
+    label: str | Sequence[str] | None = None,
     labels: Sequence[Any] | None = None,
+    unit_column: str | None = None,
+    units: Sequence[Any] | None = None,
+    target: Target = "class",
     table: TableSchema | None = None,
     classes: Sequence[int] | Sequence[str] = (),
     on_bad_record: BadRecordPolicy = "error",
@@ -56,14 +60,21 @@ def open_records(
             from that record alone: no random augmentation, no scaling by the whole set.
         kind: What a record is: ``image``, ``text`` or ``table``.
         column: The column of images or texts (of an ``.npz``: the array).
-        label: The label column (of an ``.npz``: the array); without it there are no labels.
+        label: The label column (of an ``.npz``: the array); without it there are no labels. For
+            other targets than ``class`` also a list of columns, one for each of ``classes``.
         labels: Instead: the labels of an array or list.
+        unit_column: The column of the records' owners (of an ``.npz``: the array), integers or
+            strings. In a CSV file all are strings.
+        units: Instead: the owners of the records of an array or list.
+        target: What a label is; see ``Schema``. Folders of images have classes.
         table: The public schema of the columns, for kind ``table``.
         classes: Classes that labels must be among, matched by value; in text-only sources (CSV
-            files, folder names) a class is what is written so. Empty: labels are not checked.
+            files, folder names) a class is what is written so. Empty: labels are not checked. For
+            other targets: what the numbers of a label stand for.
         on_bad_record: ``error`` refuses a bad record and names it; ``zero`` blanks it. Bad are: an
             image that is damaged or beyond ``limits``, a text beyond them or not in UTF-8, a cell
-            that is no value of its column, a missing label or one that is no class.
+            that is no value of its column, a missing label or one that is no class or no such
+            vector, a missing owner.
         limits: Public bounds on a record.
 
     Raises:
@@ -76,15 +87,22 @@ def open_records(
     if (kind == "table") != (table is not None):
         needed = "a table schema" if kind == "table" else "nothing beside another kind than table"
         _validate.fail("table", needed, "none" if table is None else "one")
+    _validate.one_of("target", target, TARGETS)
+    names = [] if label is None else [label] if isinstance(label, str) else list(label)
+    if len(names) > 1 and (target == "class" or len(names) != len(classes)):
+        many = "1 column" if target == "class" else f"1 or {len(classes)} columns"
+        _validate.fail("label", f"{many} for target {target}", len(names))
     options: dict[str, Any] = {
+        "target": target,
         "classes": tuple(classes),
         "on_bad_record": on_bad_record,
         "limits": limits or Limits(),
     }
-    tabular = {"kind": kind, "column": column, "label": label, "table": table, **options}
+    columns = {"column": column, "labels": names, "unit": unit_column}
+    tabular = {"kind": kind, "table": table, **columns, **options}
     if isinstance(source, str | Path):
-        return _open_path(Path(source), kind, column, label, options, tabular)
-    if labels is not None and label is not None:
+        return _open_path(Path(source), kind, options, tabular)
+    if labels is not None and names:
         _validate.fail("labels", "nothing beside a label column", "labels")
     if isinstance(source, dict):
         _validate.fail("source", "one data set", f"several: {', '.join(map(str, source))}")
@@ -92,17 +110,31 @@ def open_records(
         if not hasattr(source, "__len__"):
             _validate.fail("source", "a data set of known length", "an iterable one")
         used = _used(tabular)
-        names = list(source.column_names)
-        if labels is not None:
-            _validate.fail("labels", "a label column of the data set, named by label", "labels")
-        scan = scan_hugging_face(source, [n for n in names if n in used])
-        return TableRecords(scan, names, len(source), name="dataset", **tabular)
+        found = list(source.column_names)
+        _refuse_sequences(labels, units)
+        scan = scan_hugging_face(source, [n for n in found if n in used])
+        return TableRecords(scan, found, len(source), name="dataset", **tabular)
     if isinstance(source, pa.Table) or hasattr(source, "__arrow_c_stream__"):
-        return _open_table("table", as_arrow(source, label), labels, tabular)
-    return _open_items(source, kind, labels, options)
+        _refuse_sequences(labels, units)
+        rows = as_arrow(source, [*names, unit_column])
+        return TableRecords(
+            scan_table(rows), rows.column_names, rows.num_rows, name="table", **tabular
+        )
+    if unit_column is not None:
+        _validate.fail("unit_column", "nothing for records without columns", repr(unit_column))
+    return _open_items(source, kind, labels, units, options)
 
 
-def _open_items(source: Any, kind: str, labels: Any, options: dict[str, Any]) -> RawRecords:
+def _refuse_sequences(labels: Any, units: Any) -> None:
+    """Labels and owners of a table are in its columns."""
+    for place, given, option in (("labels", labels, "label"), ("units", units, "unit_column")):
+        if given is not None:
+            _validate.fail(place, f"a column of the table, named by {option}", place)
+
+
+def _open_items(
+    source: Any, kind: str, labels: Any, units: Any, options: dict[str, Any]
+) -> RawRecords:
     if kind == "table":
         _validate.fail("source", "a table with named columns", type(source).__name__)
     if isinstance(source, bytes) or not (
@@ -110,12 +142,14 @@ def _open_items(source: Any, kind: str, labels: Any, options: dict[str, Any]) ->
     ):
         _validate.fail("source", "a path, a table or a sequence", type(source).__name__)
     in_memory = isinstance(source, list | tuple | np.ndarray) or hasattr(source, "detach")
-    if not in_memory and labels is not None:
-        _validate.fail("labels", "nothing beside a data set of (record, label) pairs", "labels")
+    for place, given in (("labels", labels), ("units", units)):
+        if not in_memory and given is not None:
+            _validate.fail(place, "nothing beside a data set of (record, label) pairs", place)
     return Items(
         source.__getitem__,
         len(source),
         labels=labels,
+        units=units,
         paired=not in_memory,
         kind=kind,
         name=f"{kind}s",
@@ -126,8 +160,6 @@ def _open_items(source: Any, kind: str, labels: Any, options: dict[str, Any]) ->
 def _open_path(
     path: Path,
     kind: str,
-    column: str | None,
-    label: str | None,
     options: dict[str, Any],
     tabular: dict[str, Any],
 ) -> RawRecords:
@@ -136,9 +168,12 @@ def _open_path(
     if path.is_dir():
         parts = sorted(path.glob("*.parquet"))
         if not parts and kind == "image":
-            for option, given in (("image column", column), ("label", label)):
-                if given is not None:
-                    _validate.fail(option, "nothing for a folder of images", repr(given))
+            named = ("column", "image column"), ("labels", "label"), ("unit", "unit column")
+            for key, option in named:
+                if tabular[key]:
+                    _validate.fail(option, "nothing for a folder of images", repr(tabular[key]))
+            if options["target"] != "class":
+                _validate.fail("target", "class for a folder of images", options["target"])
             return ImageFolder(path, **options)
         if not parts:
             _validate.fail(str(path), "a folder of Parquet files", "none in it")
@@ -146,7 +181,7 @@ def _open_path(
         parts = [path]
     suffix = parts[0].suffix.lower()
     if suffix == ".npz":
-        return _open_npz(path, kind, column, label, options)
+        return _open_npz(path, kind, options, tabular)
     if suffix not in SUFFIXES:
         _validate.fail(str(path), f"a file ending in {', '.join(SUFFIXES)}", repr(path.suffix))
     with readable(path, suffix):
@@ -229,33 +264,39 @@ def _is_number(text: str) -> bool:
 
 def _used(tabular: dict[str, Any]) -> set[str]:
     table: TableSchema | None = tabular["table"]
-    wanted = {tabular["column"], tabular["label"]}
+    wanted = {tabular["column"], *tabular["labels"], tabular["unit"]}
     return wanted | (set() if table is None else {column.name for column in table.columns})
 
 
 def _open_npz(
-    path: Path, kind: str, column: str | None, label: str | None, options: dict[str, Any]
+    path: Path, kind: str, options: dict[str, Any], tabular: dict[str, Any]
 ) -> RawRecords:
+    if len(tabular["labels"]) > 1:
+        _validate.fail("label", "one array of an .npz file", ", ".join(tabular["labels"]))
+    keys = (
+        ("image column", tabular["column"]),
+        ("label", next(iter(tabular["labels"]), None)),
+        ("unit column", tabular["unit"]),
+    )
     if kind != "image":
         _validate.fail(str(path), f"a file with {kind}s: {', '.join(SUFFIXES)}", ".npz")
     try:
         with np.load(path, allow_pickle=False) as arrays:
             names = list(arrays)
-            for option, key in (("image column", column), ("label", label)):
-                if key not in names and not (option == "label" and key is None):
+            for option, key in keys:
+                if key not in names and not (option != "image column" and key is None):
                     allowed = f"an array of {path}: {', '.join(names)}"
                     _validate.fail(option, allowed, "nothing" if key is None else repr(key))
-            images = arrays[column]
-            labels = None if label is None else arrays[label]
+            images, labels, units = (None if key is None else arrays[key] for _, key in keys)
     except _validate.InvalidInputError:
         raise
     except Exception as error:
         _validate.fail(str(path), "an .npz file without pickled objects", error)
-    return _open_items(images, kind, labels, options)
+    return _open_items(images, kind, labels, units, options)
 
 
-def as_arrow(source: Any, label: str | None = None) -> pa.Table:
-    """Return a pandas, polars or Arrow table as Arrow's."""
+def as_arrow(source: Any, exact: Collection[str | None] = ()) -> pa.Table:
+    """Return a pandas, polars or Arrow table as Arrow's; ``exact`` columns are never made texts."""
     if isinstance(source, pa.Table):
         return source
     if not hasattr(source, "__arrow_c_stream__"):
@@ -265,28 +306,22 @@ def as_arrow(source: Any, label: str | None = None) -> pa.Table:
     except (pa.ArrowException, TypeError):
         if not hasattr(source, "dtypes"):
             raise
-        return _mixed_pandas(source, label)
+        return _mixed_pandas(source, exact)
 
 
-def _mixed_pandas(frame: Any, label: str | None) -> pa.Table:
+def _mixed_pandas(frame: Any, exact: Collection[str | None]) -> pa.Table:
     """Read pandas columns of mixed types as texts, which leaves the meaning of each cell alone.
 
-    Not so a label: texts are not matched with integer classes, and one odd label must not undo the
-    others.
+    Not so labels, since texts are not matched with integer classes and one odd label must not undo
+    the others, and owners, since 1 and "1" may be one or two.
     """
     columns = {}
     for name in frame.columns:
         try:
             columns[str(name)] = pa.array(frame[name], from_pandas=True)
         except (pa.ArrowException, TypeError):
-            if name == label:
-                _validate.fail(f"label column {name!r}", "values of one type", "several types")
+            if name in exact:
+                _validate.fail(f"column {name!r}", "values of one type", "several types")
             texts = [None if v is None or v != v else str(v) for v in frame[name]]
             columns[str(name)] = pa.array(texts, type=pa.string())
     return pa.table(columns)
-
-
-def _open_table(name: str, table: pa.Table, labels: Any, tabular: dict[str, Any]) -> RawRecords:
-    if labels is not None:
-        _validate.fail("labels", "a label column of the table, named by label", "labels")
-    return TableRecords(scan_table(table), table.column_names, table.num_rows, name=name, **tabular)

@@ -6,6 +6,7 @@ that no record changes what is made of another.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.records import BadRecordPolicy
+from privmix.records import LABEL_RULES, BadRecordPolicy
+from privmix.schema import Target
+from privmix.units import is_missing
 
 Kind = Literal["image", "text", "table"]
-Label = Any  # an integer, a string, a number or a list of numbers; None where there is none
+Label = Any  # an integer or a string, or the numbers of a label vector; None where there is none
 
 _BLOCK_BYTES = 256 << 20
 _REMEDY = "on_bad_record='zero', --on-bad-record zero, blanks such records"
@@ -61,8 +64,11 @@ class RawBlock(NamedTuple):
         records: ``image``: list of (height, width, 1 or 3) uint8 arrays. ``text``: list of str.
             ``table``: an Arrow table with the schema's columns. An image or text of a bad record
             is None; a bad row's cells are null.
-        labels: (count,) object array, None for a bad record; or None for a source without labels.
+        labels: (count,) object array, None for a bad record. For other targets than ``class``:
+            (count, K) numbers, NaN for a bad record. Or None for a source without labels.
         bad: (count,) bool, the records that the policy ``zero`` blanks.
+        units: (count,) object array of the records' owners, None for a bad record; or None for a
+            source without them.
 
     """
 
@@ -70,6 +76,7 @@ class RawBlock(NamedTuple):
     records: Sequence[Any] | pa.Table
     labels: NDArray[Any] | None
     bad: NDArray[np.bool_]
+    units: NDArray[Any] | None = None
 
 
 class RawRecords(ABC):
@@ -79,13 +86,16 @@ class RawRecords(ABC):
         kind: ``image``, ``text`` or ``table``.
         count: Number of records where it is known beforehand (private), else None.
         on_bad_record: ``error`` stops at a bad record and names it; ``zero`` blanks it.
-        classes: Classes that labels must be among; empty if labels are not checked here.
+        target: What a label is; see ``Schema``.
+        classes: Classes that labels must be among; empty if labels are not checked here. For
+            other targets than ``class``: what the numbers of a label stand for.
 
     """
 
     kind: Kind
     count: int | None
     on_bad_record: BadRecordPolicy
+    target: Target
     classes: Sequence[int] | Sequence[str]
 
     @abstractmethod
@@ -105,6 +115,7 @@ class RawRecords(ABC):
         items: Sequence[Any],
         convert: Callable[[Any], Any],
         labels: Sequence[Label] | None,
+        units: Sequence[Any] | None = None,
     ) -> Iterator[RawBlock]:
         """Judge records one by one; under ``error`` the first bad one ends the reading.
 
@@ -112,27 +123,37 @@ class RawRecords(ABC):
         """
         records: list[Any] = []
         kept: list[Label] = []
+        owners: list[Any] = []
         bad: list[bool] = []
         size = 0
         for row, item in enumerate(items):
             try:
                 record = convert(item)
                 label = None if labels is None else self._label(labels[row])
+                owner = None if units is None else self._unit(start + row, units[row])
                 bad.append(False)
             except BadRecord as problem:
                 self._refuse(start + row, problem)
-                record, label = None, None
+                record, label, owner = None, None, None
                 bad.append(True)
             records.append(record)
             kept.append(label)
+            owners.append(owner)
             size += getattr(record, "nbytes", 0)
             if size >= _BLOCK_BYTES or row == len(items) - 1:
-                found = None if labels is None else object_array(kept)
-                yield RawBlock(start + row + 1 - len(bad), records, found, np.array(bad))
-                records, kept, bad, size = [], [], [], 0
+                yield RawBlock(
+                    start + row + 1 - len(bad),
+                    records,
+                    None if labels is None else self._label_array(kept),
+                    np.array(bad),
+                    None if units is None else object_array(owners),
+                )
+                records, kept, owners, bad, size = [], [], [], [], 0
 
     def _label(self, label: Label) -> Label:
-        """Check that a label is there and, given classes, that it is one of them."""
+        """Check that a label is there and is one of the classes, if any, or a vector as it must be."""
+        if self.target != "class":
+            return self._label_vector(label)
         if label is None or (isinstance(label, float) and label != label):
             raise BadRecord("a label", "nothing", "label")
         if len(self.classes) and label not in self._class_set():
@@ -140,6 +161,36 @@ class RawRecords(ABC):
             allowed = f"one of the schema's {len(self.classes)} classes ({shown})"
             raise BadRecord(allowed, repr(label), "label")
         return label
+
+    def _label_vector(self, label: Label) -> NDArray[np.float64]:
+        cells = label if isinstance(label, list | tuple | np.ndarray) else [label]
+        if len(cells) != len(self.classes):
+            raise BadRecord(f"{len(self.classes)} numbers", len(cells), "label")
+        vector = np.array([to_number(cell, "label") for cell in cells])
+        rule = LABEL_RULES[self.target]
+        if not rule.holds(vector[None]).all():
+            raise BadRecord(rule.allowed, vector.tolist(), "label")
+        return vector
+
+    def _label_array(self, labels: Sequence[Label]) -> NDArray[Any]:
+        if self.target == "class":
+            return object_array(labels)
+        missing = np.full(len(self.classes), np.nan)
+        return np.stack([missing if label is None else label for label in labels])
+
+    def _unit(self, index: int, value: Any) -> int | str:
+        """Check that a record has an owner; two that cannot be told apart must not become one."""
+        if isinstance(value, bytes):
+            try:
+                value = value.decode()
+            except UnicodeDecodeError:
+                raise BadRecord("text in UTF-8", "other bytes", "unit") from None
+        if is_missing(value):
+            raise BadRecord("an identifier", "nothing", "unit")
+        if type(value) is not int and type(value) is not str:
+            allowed = "an integer or a string"
+            _validate.fail(f"{self.place(index)}, unit", allowed, f"a {type(value).__name__}")
+        return value
 
     def _class_set(self) -> frozenset[int | str]:
         return frozenset(self.classes)
@@ -154,6 +205,19 @@ class RawRecords(ABC):
 def fail_record(place: str, problem: BadRecord) -> NoReturn:
     """Report a bad record with the remedy."""
     _validate.fail(place, f"{problem.allowed} ({_REMEDY})", problem.received)
+
+
+def to_number(value: object, name: str) -> float:
+    """Read a finite number, also from a text."""
+    try:
+        if isinstance(value, str) and "_" in value:  # Python's own way of writing numbers
+            raise ValueError
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise BadRecord("a number", repr(value)[:80], name) from None
+    if not math.isfinite(number):
+        raise BadRecord("a finite number", repr(value)[:80], name)
+    return number
 
 
 def object_array(values: Sequence[Any]) -> NDArray[Any]:

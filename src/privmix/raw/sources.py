@@ -18,6 +18,7 @@ from privmix.raw.images import to_image
 from privmix.raw.records import BadRecord, Limits, RawBlock, RawRecords
 from privmix.raw.texts import to_text
 from privmix.records import BadRecordPolicy
+from privmix.schema import Target
 
 # Opens a source and yields its rows from a position on, as tables of any length.
 Scan = Callable[[int], Iterator[pa.Table]]
@@ -37,8 +38,10 @@ class _Source(RawRecords):
         classes: Sequence[int] | Sequence[str],
         on_bad_record: BadRecordPolicy,
         limits: Limits,
+        target: Target = "class",
     ) -> None:
         self.kind = kind  # type: ignore[assignment]
+        self.target = target
         self.name = name
         self.classes = classes
         self.on_bad_record = on_bad_record
@@ -98,6 +101,7 @@ class Items(_Source):
         item: Returns item ``index``, or a pair of item and label if ``paired``.
         count: How many there are.
         labels: Their labels, unless paired.
+        units: Their owners, unless paired.
 
     """
 
@@ -107,15 +111,17 @@ class Items(_Source):
         count: int,
         *,
         labels: Sequence[Any] | None,
+        units: Sequence[Any] | None = None,
         paired: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         if count == 0:
             _validate.fail(self.name, "at least one record", "none")
-        if labels is not None and len(labels) != count:
-            _validate.fail("labels", f"one label for each of the {count} records", len(labels))
-        self._item, self._labels, self._paired = item, labels, paired
+        for place, given in (("labels", labels), ("units", units)):
+            if given is not None and len(given) != count:
+                _validate.fail(place, f"one for each of the {count} records", len(given))
+        self._item, self._labels, self._units, self._paired = item, labels, units, paired
         self.count = count
 
     def blocks(self, size: int, start: int = 0) -> Iterator[RawBlock]:
@@ -125,12 +131,13 @@ class Items(_Source):
             rows = range(first, min(first + size, self.count))
             items = [self._get(row) for row in rows]
             labels: Sequence[Any] | None = None
+            units = None if self._units is None else [_scalar(self._units[row]) for row in rows]
             if self._paired:
                 labels = [_scalar(pair[1]) for pair in items]
                 items = [pair[0] for pair in items]
             elif self._labels is not None:
                 labels = [_scalar(self._labels[row]) for row in rows]
-            yield from self._judge(first, items, self._convert, labels)
+            yield from self._judge(first, items, self._convert, labels, units)
 
     def _get(self, row: int) -> Any:
         if not self._paired:
@@ -160,7 +167,8 @@ class TableRecords(_Source):
         names: Its columns.
         count: Its number of rows, where known.
         column: The column of images or texts.
-        label: The label column, or None.
+        labels: The label columns: none, one, or one for each number of a label vector.
+        unit: The column of owners, or None.
         table: The schema of the columns, for kind ``table``.
         untyped: Whether the source holds text only, so that the class 7 is written 7.
 
@@ -173,20 +181,23 @@ class TableRecords(_Source):
         count: int | None,
         *,
         column: str | None,
-        label: str | None,
+        labels: Sequence[str],
+        unit: str | None,
         table: TableSchema | None,
         untyped: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self._column, self._label_column, self._table = column, label, table
+        self._column, self._labels, self._unit_column = column, tuple(labels), unit
+        self._table = table
         self._scan, self.count = scan, count
         self._written = {str(value): value for value in self.classes} if untyped else {}
         self._untyped = untyped
         if len(set(names)) != len(names):
             _validate.fail(self.name, "columns with distinct names", "a repeated name")
         shown = ", ".join(names[:8]) + (f", ... ({len(names)} in all)" if names[8:] else "")
-        for option, wanted in ((f"{self.kind} column", column), ("label", label)):
+        aside = [("label", label) for label in labels] + [("unit column", unit)]
+        for option, wanted in [(f"{self.kind} column", column), *aside]:
             if wanted is not None and wanted not in names:
                 _validate.fail(option, f"a column of {self.name}: {shown}", repr(wanted))
         if self.kind == "table":
@@ -194,8 +205,11 @@ class TableRecords(_Source):
             lacking = [c.name for c in table.columns if c.name not in names]
             if lacking:
                 _validate.fail("schema", f"the columns of {self.name}: {shown}", repr(lacking[0]))
-            if label is not None and label in {c.name for c in table.columns}:
-                _validate.fail("schema", f"columns other than the label {label!r}", repr(label))
+            for option, name in aside:
+                if name in {c.name for c in table.columns}:
+                    _validate.fail(
+                        "schema", f"columns other than the {option} {name!r}", repr(name)
+                    )
         elif column is None:
             _validate.fail(f"{self.kind} column", f"a column of {self.name}: {shown}", "nothing")
         if count == 0:
@@ -205,7 +219,7 @@ class TableRecords(_Source):
     def used(self) -> list[str]:
         """The columns that are read."""
         wanted = [self._column] if self._table is None else [c.name for c in self._table.columns]
-        return [name for name in [*wanted, self._label_column] if name is not None]
+        return [name for name in [*wanted, *self._labels, self._unit_column] if name is not None]
 
     def blocks(self, size: int, start: int = 0) -> Iterator[RawBlock]:
         """Yield the records in blocks."""
@@ -219,15 +233,18 @@ class TableRecords(_Source):
             _validate.fail(self.name, "at least one record", "none")
 
     def _rows(self, start: int, rows: pa.Table) -> Iterator[RawBlock]:
-        labels = None
-        if self._label_column is not None:
-            labels = [self._read_label(v) for v in _values(rows[self._label_column])]
+        labels: Sequence[Any] | None = None
+        if self._labels:
+            columns = [[self._read_label(v) for v in _values(rows[n])] for n in self._labels]
+            labels = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        units = None if self._unit_column is None else _values(rows[self._unit_column])
         if self._table is None:
-            yield from self._judge(start, _values(rows[self._column]), self._convert, labels)
+            items = _values(rows[self._column])
+            yield from self._judge(start, items, self._convert, labels, units)
             return
         cells, wrong = read_cells(rows, self._table)
         whole = range(rows.num_rows)
-        for block in self._judge(start, whole, lambda row: _raise(wrong, row), labels):
+        for block in self._judge(start, whole, lambda row: _raise(wrong, row), labels, units):
             yield block._replace(records=blank_rows(cells, block.bad))
 
     def _read_label(self, value: Any) -> Any:

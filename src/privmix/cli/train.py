@@ -1,0 +1,92 @@
+"""``privmix train``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from privmix import _validate
+from privmix.cli._common import (
+    ERR,
+    Json,
+    app,
+    print_facts,
+    print_json,
+    status_line,
+)
+
+
+@app.command("train", no_args_is_help=True)
+def train_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.")],
+    out: Annotated[Path, typer.Option(help="Model file to write (.safetensors).")],
+    learner: Annotated[
+        str,
+        typer.Option(
+            help="noise-aware; of the papers: kl-softmax, bias-corrected-sgd, network, fisher "
+            "(after a feature selection); for releases of numbers: noise-aware-regression, "
+            "bias-corrected-sgd-regression."
+        ),
+    ] = "noise-aware",
+    image_shape: Annotated[
+        str | None,
+        typer.Option(help="network: shape of the features, channels first, as in 3x32x32."),
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the rows, for learners that make several.")
+    ] = None,
+    denoise: Annotated[
+        str | None, typer.Option(help="network: none, posterior or gaussian (one pixel).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Train a model on a release.
+
+    Example:
+        privmix train release/ --out model.safetensors
+        privmix train pixels/ --learner network --image-shape 3x32x32 --out network.safetensors
+
+    """
+    from privmix.learners import LEARNERS, save_model
+    from privmix.store import Release
+    from privmix.verification import check_files
+
+    made = LEARNERS[_validate.one_of("--learner", learner, LEARNERS)]()
+    shape = None if image_shape is None else _image_shape(image_shape)
+    _set_options(made, learner, image_shape=shape, epochs=epochs, denoise=denoise)
+    if out.is_dir() or not out.absolute().parent.is_dir():
+        _validate.fail("--out", "a file in an existing folder", str(out))
+    if any((parent / "certificate.json").exists() for parent in out.absolute().parents):
+        _validate.fail("--out", "a file outside of any release, which it would break", str(out))
+    published = Release(folder)
+    if (changed := check_files(published)) != []:
+        _validate.fail(str(folder), "a release as it was sealed; see privmix verify", changed[0])
+    if not published.certificate.private:
+        ERR.print("note: this release was made with a test seed and protects nobody")
+    with status_line(f"training {learner}"):
+        made.fit(published)
+    save_model(made, out)
+    result = {"model": str(out), "learner": learner, "num_mixtures": published.num_mixtures}
+    if as_json:
+        print_json(result)
+    else:
+        print_facts(result)
+
+
+def _image_shape(text: str) -> tuple[int, ...]:
+    parts = text.lower().split("x")
+    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+        _validate.fail("--image-shape", "CHANNELSxHEIGHTxWIDTH, as in 3x32x32", repr(text))
+    return tuple(int(part) for part in parts)
+
+
+def _set_options(made: Any, learner: str, **options: Any) -> None:
+    """Set a learner's parameters; one that it does not have is refused."""
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name not in made.get_params():
+            _validate.fail(f"--{name.replace('_', '-')}", f"nothing for learner {learner}", value)
+        made.set_params(**{name: value})

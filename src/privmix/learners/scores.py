@@ -1,0 +1,115 @@
+"""How good predictions are on labelled test data, by what labels are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import xlogy
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    label_ranking_average_precision_score,
+    r2_score,
+    root_mean_squared_error,
+)
+
+from privmix import _validate
+from privmix.learners.base import LinearRegressor, ReleaseModel
+from privmix.records import LABEL_RULES, match_labels
+
+
+def score(model: ReleaseModel, features: ArrayLike, labels: ArrayLike) -> dict[str, Any]:
+    """Score a fitted learner on test data; see ``Schema`` for the kinds of labels.
+
+    Args:
+        model: A learner of releases.
+        features: (count, d) records.
+        labels: (count,) classes, or (count, K) numbers for other targets.
+
+    Returns:
+        ``class``: the accuracy. ``soft``: the accuracy of the likeliest against the heaviest class,
+        over records with any weight, and the cross-entropy: the log loss weighted by the test
+        weights. ``multilabel``: average precisions of each label over the records and their mean,
+        and the label ranking average precision over the labels of each record. A label that no test
+        record has, or a record without labels, has no average precision and is left out.
+        ``regression``: R2, averaged over the outputs, and the root of the mean squared error of each.
+
+    Raises:
+        InvalidInputError: Labels that are not of the model's kind.
+
+    """
+    if isinstance(model, LinearRegressor):
+        truth = _label_matrix(labels, model.target_, len(model.output_names_))
+        return _regression(truth, model.predict(features), model.output_names_)
+    classes = model.classes_.tolist()
+    if model.target_ == "class":
+        return accuracy(
+            match_labels(labels, classes), match_labels(model.predict(features), classes)
+        )
+    truth = _label_matrix(labels, model.target_, len(classes))
+    shares = model.predict_proba(features)
+    return _soft(truth, shares) if model.target_ == "soft" else _multilabel(truth, shares, classes)
+
+
+def accuracy(truth: NDArray[np.integer], predicted: NDArray[np.integer]) -> dict[str, Any]:
+    """Return the share of the predicted classes that are right."""
+    return {"accuracy": float(accuracy_score(truth, predicted))}
+
+
+def _label_matrix(labels: ArrayLike, target: Any, width: int) -> NDArray[np.float64]:
+    matrix = np.asarray(labels, dtype=np.float64).reshape(len(np.asarray(labels)), -1)
+    if matrix.shape[1] != width:
+        _validate.fail("labels", f"shape (records, {width})", f"shape {matrix.shape}")
+    rule = LABEL_RULES[target]
+    wrong = np.argwhere(~rule.holds(matrix))
+    if len(wrong):
+        row, column = map(int, wrong[0])
+        _validate.fail(f"labels[{row}, {column}]", rule.allowed, matrix[row, column])
+    return matrix
+
+
+def _regression(truth: NDArray[np.float64], guess: Any, names: Any) -> dict[str, Any]:
+    guess = guess.reshape(truth.shape)
+    errors = root_mean_squared_error(truth, guess, multioutput="raw_values")
+    return {
+        "r2": float(r2_score(truth, guess)),
+        "rmse": dict(zip(map(str, names), map(float, errors), strict=True)),
+    }
+
+
+def _soft(truth: NDArray[np.float64], shares: NDArray[np.float64]) -> dict[str, Any]:
+    known = truth.sum(axis=1) > 0
+    if not known.any():
+        _validate.fail("labels", "a record with a weight above 0", "none")
+    floor = np.finfo(shares.dtype).eps  # as scikit-learn's log_loss has it
+    losses = -xlogy(truth, np.clip(shares, floor, 1 - floor))
+    return {
+        **accuracy(truth[known].argmax(axis=1), shares[known].argmax(axis=1)),
+        "cross_entropy": float(losses.sum() / truth.sum()),
+    }
+
+
+def _multilabel(
+    truth: NDArray[np.float64], shares: NDArray[np.float64], names: Any
+) -> dict[str, Any]:
+    held = truth.any(axis=0)
+    if not held.any():
+        _validate.fail("labels", "a record with a label", "none")
+    found = average_precision_score(truth[:, held], shares[:, held], average=None)
+    each = dict(
+        zip(
+            (str(names[k]) for k in np.flatnonzero(held)),
+            map(float, np.atleast_1d(found)),
+            strict=True,
+        )
+    )
+    rows = truth.any(axis=1)
+    return {
+        "mean_average_precision": float(np.mean(list(each.values()))),
+        "label_ranking_average_precision": float(
+            label_ranking_average_precision_score(truth[rows], shares[rows])
+        ),
+        "average_precision": each,
+    }
