@@ -6,6 +6,9 @@ import ctypes
 import gc
 import os
 import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from privmix import _validate
@@ -19,6 +22,24 @@ _CONTROL_GROUP = Path("/sys/fs/cgroup/memory.max")
 def default_threads() -> int:
     """Number of threads a release uses: the processors this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def torch_pool(threads: int | None = None) -> Iterator[ThreadPoolExecutor]:
+    """Open a pool of threads, all processors by default, in which torch has one thread for each.
+
+    Threads that share the small products of one record mostly wait for each other; and with one
+    thread the order of additions does not depend on how many there are.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    pool = ThreadPoolExecutor(threads or default_threads(), "privmix", torch.set_num_threads, (1,))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(before)  # threads to come start from what was set last
 
 
 def default_memory() -> int:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from privmix.dpsgd.grid import ExactSum, HeadGrid
-from privmix.resources import default_threads
+from privmix.resources import default_threads, torch_pool
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,14 +72,11 @@ def clipped_head_sum(
     if features.device.type != "cpu":
         total.merge(_sum_of_runs(runs, weights, grid))
         return total
-    # Every thread works on records of its own, one processor to each: nobody waits for another, and
-    # a product is computed in the same way however many records and processors there are.
     threads = min(default_threads(), len(runs))
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        shares = [runs[i::threads] for i in range(threads)]
+    shares = [runs[i::threads] for i in range(threads)]
+    with torch_pool(threads) as pool:
         for part in pool.map(partial(_sum_of_runs, weights=weights, grid=grid), shares):
             total.merge(part)
-    torch.set_num_threads(torch.get_num_threads())  # threads to come start from what was set last
     return total
 
 

@@ -8,9 +8,8 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +18,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from privmix import _validate
 from privmix.extractor import ExtractorIdentity, InputKind, Progress
-from privmix.resources import default_threads
+from privmix.resources import torch_pool
 
 
 class BaseExtractor(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
@@ -144,9 +143,7 @@ class BatchExtractor(BaseExtractor):
 def run_batches(run: Callable[[Any], Any], batches: Sequence[Any], device: str) -> list[Any]:
     """Return ``run`` of each batch, without gradients and repeatably.
 
-    On a CPU each batch has one thread, and several run together: threads that share the small
-    products of one batch mostly wait for each other, and with one thread the order of additions
-    does not depend on how many there are.
+    On a CPU each batch has one thread, and several run together.
     """
     torch = load("torch", "torch")
 
@@ -157,16 +154,8 @@ def run_batches(run: Callable[[Any], Any], batches: Sequence[Any], device: str) 
     if torch.device(device).type != "cpu":
         with repeatable():
             return [infer(batch) for batch in batches]
-    before = torch.get_num_threads()
-    limit = partial(torch.set_num_threads, 1)
-    try:
-        with repeatable(), ThreadPoolExecutor(default_threads(), initializer=limit) as pool:
-            try:
-                return list(pool.map(infer, batches))
-            finally:
-                pool.shutdown(cancel_futures=True)
-    finally:
-        torch.set_num_threads(before)
+    with repeatable(), torch_pool() as pool:
+        return list(pool.map(infer, batches))
 
 
 def places_agree(run: Callable[[list[Any]], list[Any]], probe: Any, companions: Any) -> bool:
