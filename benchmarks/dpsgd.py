@@ -51,7 +51,7 @@ def our_step(features, targets, weights):
 
     key = MasterKey.for_test(0, b"benchmark")
     grid = HeadGrid(1.0, VIEWS, weights.size)
-    total = clipped_head_sum(features, targets, weights, 1.0).shifted(grid.shift)
+    total = clipped_head_sum(features, targets, weights, grid).shifted(grid.shift)
     noise = rounded_gaussian(
         key.stream("noise"), key.stream("extra"), grid.published.sensitivity, total.size
     )

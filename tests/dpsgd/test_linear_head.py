@@ -14,6 +14,11 @@ from privmix.dpsgd.grid import ExactSum, HeadGrid
 from privmix.dpsgd.linear_head import clipped_head_sum, head_gradient_sum
 
 
+def summed(features, targets, weights, clip_norm):
+    grid = HeadGrid(clip_norm, features.shape[1], weights.size)
+    return clipped_head_sum(features, targets, weights, grid)
+
+
 def make_batch(records, views, width, classes, seed=0, scale=1.0):
     random = torch.Generator().manual_seed(seed)
     features = scale * torch.randn((records, views, width), generator=random).relu()
@@ -68,7 +73,7 @@ def test_no_record_passes_the_bound(seed):
     scale = 10.0 ** generator.uniform(-6, 6)
     clip_norm = 10.0 ** generator.uniform(-3, 3)
     features, targets, weights = make_batch(1, views, width, 4, seed, scale)
-    total = clipped_head_sum(features, targets, weights, clip_norm)
+    total = summed(features, targets, weights, clip_norm)
     fine = total.shifted(0)
     grid = HeadGrid(clip_norm, views, weights.size)
     square = sum(int(value) ** 2 for value in fine.reshape(-1))
@@ -91,10 +96,10 @@ def test_no_hostile_record_passes_the_bound(hostile):
     else:
         weights = weights * 1e12
     grid = HeadGrid(1.0, 6, weights.size)
-    alone = clipped_head_sum(features[:1], targets[:1], weights, 1.0).shifted(0)
+    alone = summed(features[:1], targets[:1], weights, 1.0).shifted(0)
     assert sum(int(v) ** 2 for v in alone.reshape(-1)) <= grid.bound**2
-    rest = clipped_head_sum(features[1:], targets[1:], weights, 1.0).shifted(0)
-    both = clipped_head_sum(features, targets, weights, 1.0).shifted(0)
+    rest = summed(features[1:], targets[1:], weights, 1.0).shifted(0)
+    both = summed(features, targets, weights, 1.0).shifted(0)
     assert np.array_equal(both, alone + rest)
     if hostile == "infinite":
         assert not alone.any()
@@ -102,12 +107,11 @@ def test_no_hostile_record_passes_the_bound(hostile):
 
 def test_sums_do_not_depend_on_order_or_companions():
     features, targets, weights = make_batch(70, 16, 50, 5)
-    whole = clipped_head_sum(features, targets, weights, 1.0).shifted(0)
+    whole = summed(features, targets, weights, 1.0).shifted(0)
     order = torch.randperm(70, generator=torch.Generator().manual_seed(1))
-    shuffled = clipped_head_sum(features[order], targets[order], weights, 1.0).shifted(0)
+    shuffled = summed(features[order], targets[order], weights, 1.0).shifted(0)
     single = sum(
-        clipped_head_sum(features[i : i + 1], targets[i : i + 1], weights, 1.0).shifted(0)
-        for i in range(70)
+        summed(features[i : i + 1], targets[i : i + 1], weights, 1.0).shifted(0) for i in range(70)
     )
     assert np.array_equal(whole, shuffled)
     assert np.array_equal(whole, single)
@@ -142,7 +146,7 @@ def test_threads_change_nothing_and_leave_torch_as_it_was(monkeypatch):
     sums = []
     for threads in (1, 2, 5):
         monkeypatch.setattr(linear_head, "default_threads", lambda threads=threads: threads)
-        sums.append(clipped_head_sum(features, targets, weights, 1.0).shifted(0))
+        sums.append(summed(features, targets, weights, 1.0).shifted(0))
     assert np.array_equal(sums[0], sums[1])
     assert np.array_equal(sums[0], sums[2])
     assert torch.get_num_threads() == before
@@ -152,4 +156,15 @@ def test_threads_change_nothing_and_leave_torch_as_it_was(monkeypatch):
 
 def test_no_records_add_nothing():
     features, targets, weights = make_batch(2, 3, 4, 5)
-    assert not clipped_head_sum(features[:0], targets[:0], weights, 1.0).shifted(0).any()
+    assert not summed(features[:0], targets[:0], weights, 1.0).shifted(0).any()
+
+
+@pytest.mark.parametrize("fault", ["views", "parameters", "targets"])
+def test_shapes_other_than_planned_are_refused(fault):
+    features, targets, weights = make_batch(2, 3, 4, 5)
+    views = 3 + (fault == "views")
+    grid = HeadGrid(1.0, views, weights.size + (fault == "parameters"))
+    if fault == "targets":
+        targets = targets[:, :, :-1]
+    with pytest.raises(ValueError, match="planned were"):
+        clipped_head_sum(features, targets, weights, grid)

@@ -110,6 +110,20 @@ def test_kept_views_are_a_function_of_the_record():
         assert len(head.cache) == 2
 
 
+def test_views_kept_in_one_way_are_not_taken_for_those_of_another():
+    images, labels = make_images(4)
+    augmentation = AugmentationPlan.dp_mix_self(3, 2)
+    head, config = (
+        LinearHead(Pooled(), feature_cache="views"),
+        make_config(augmentation=augmentation),
+    )
+    for cache in ("views", "base"):
+        head.feature_cache = cache
+        _, source, parameters = make_steps(head, config, images, labels)
+        source.clipped_sum(np.array([2], dtype=np.int32), 0, parameters)
+    assert sorted(len(kept.inputs) for kept in head.cache.values()) == [3, 5]
+
+
 def test_parts_of_a_step_add_up():
     config = make_config()
     images, labels = make_images(20)

@@ -273,7 +273,7 @@ class HeadGradients:
             parts = self._features_of(units[start : start + rows], step)
             features = torch.stack([part.inputs for part in parts])
             targets = torch.stack([part.targets for part in parts])
-            clipped_head_sum(features, targets, weights, config.clip_norm, total)
+            clipped_head_sum(features, targets, weights, self._head_grid, total)
         return total.shifted(self._head_grid.shift).reshape(-1)
 
     def mean_gradients(
@@ -306,7 +306,7 @@ class HeadGradients:
             inputs, targets = views.of(record, views.generator(record, step))
             return Samples(head.features(inputs), targets)
         name = views.name(record)
-        place = self._backbone_digest + name
+        place = self._backbone_digest + head.feature_cache.encode() + name
         if place not in head.cache:
             make = views.of if head.feature_cache == "views" else views.base
             inputs, targets = make(record, views.fixed_generator(name))

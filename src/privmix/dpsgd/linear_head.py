@@ -42,7 +42,7 @@ def clipped_head_sum(
     features: Tensor,
     targets: Tensor,
     weights: NDArray[np.float64],
-    clip_norm: float,
+    grid: HeadGrid,
     total: ExactSum | None = None,
 ) -> ExactSum:
     """Sum the clipped mean gradients of a batch of records, on the fine grid of :class:`HeadGrid`.
@@ -52,7 +52,7 @@ def clipped_head_sum(
             precision. A record with a number or a score that is not finite in it adds nothing.
         targets: (records, K, num_classes) label weights.
         weights: (num_classes, num_features + 1), the intercepts last.
-        clip_norm: L2 bound on a record's mean gradient.
+        grid: The plan's: its clip norm, K and number of parameters, which shapes must agree with.
         total: A sum to add to.
 
     Returns:
@@ -61,9 +61,14 @@ def clipped_head_sum(
     """
     import torch
 
+    # The bound follows from the plan, never from how many views there happen to be.
+    count, views, width = features.shape
+    due = (grid.num_augmentations, grid.num_parameters, (count, views, len(weights)))
+    found = (views, len(weights) * (width + 1), tuple(targets.shape))
+    if due != found:
+        raise ValueError(f"K, parameters and targets' shape are {found}, planned were {due}")
     if total is None:
         total = ExactSum(torch.empty(weights.shape, device=features.device))
-    grid = HeadGrid(clip_norm, features.shape[1], weights.size)
     rows = max(1, _ROWS // features.shape[1])
     starts = range(0, len(features), rows)
     runs = [(features[start : start + rows], targets[start : start + rows]) for start in starts]
@@ -212,6 +217,6 @@ def head_gradient_sum(
 
     As :func:`clipped_head_sum`; what comparisons with other implementations look at.
     """
-    total: Any = clipped_head_sum(features, targets, weights, clip_norm)
     grid = HeadGrid(clip_norm, features.shape[1], weights.size)
+    total: Any = clipped_head_sum(features, targets, weights, grid)
     return np.asarray(total.shifted(0) / (math.ldexp(1.0, grid.exponent) * features.shape[1]))

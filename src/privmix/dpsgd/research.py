@@ -25,14 +25,15 @@ class GradientHistograms:
     """Histograms of per-parameter gradient magnitudes before clipping, one for each epoch.
 
     The magnitude of an entry is the mean over the epoch's records of the absolute value of their
-    mean gradients (DP-Mix, Figure 2).
+    mean gradients (DP-Mix, Figure 2). Gradients that are not finite add nothing to a step, and are
+    only counted here.
     """
 
     def __init__(self, config: TrainingConfig) -> None:
         self._steps_per_epoch = max(1, round(1 / config.sampling_prob))
         self._num_steps = config.num_steps
         self._sum: NDArray[np.float64] | None = None
-        self._count = 0
+        self._count = self._num_not_finite = 0
         self._epochs: list[dict[str, Any]] = []
 
     def add(
@@ -45,6 +46,9 @@ class GradientHistograms:
         """Look at the gradients of a step."""
         for gradient in source.mean_gradients(units, step, parameters):
             magnitudes = gradient.abs().double().cpu().numpy()
+            if not np.isfinite(magnitudes).all():
+                self._num_not_finite += 1
+                continue
             self._sum = magnitudes if self._sum is None else self._sum + magnitudes
             self._count += 1
         last = step + 1 == self._num_steps
@@ -57,9 +61,10 @@ class GradientHistograms:
                     "counts": counts.tolist(),
                     "mean": float(means.mean()),
                     "stddev": float(means.std()),
+                    "num_not_finite": self._num_not_finite,
                 }
             )
-            self._sum, self._count = None, 0
+            self._sum, self._count, self._num_not_finite = None, 0, 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: edges of the bins (the last is open), and counts by epoch."""
