@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import lru_cache
 from itertools import pairwise
@@ -34,8 +34,8 @@ from privmix.designs import (
     uniform_inclusions,
 )
 from privmix.extractor import Extractor, ExtractorIdentity
-from privmix.journal import Journal, RunFolder, write_durably
-from privmix.ledger import Ledger
+from privmix.journal import Charge, Journal, RunFolder, check_out, make_once, write_durably
+from privmix.ledger import ledger_charge
 from privmix.mechanism import MixtureConfig, ReleaseConfig
 from privmix.memory import MemoryLayout
 from privmix.mixing import BlockSums, divide
@@ -51,7 +51,7 @@ from privmix.records import (
     feature_source,
 )
 from privmix.resources import default_threads, parse_bytes, return_memory, spare_memory
-from privmix.rng import KeyStream, MasterKey, fresh_secret, guessable_secret
+from privmix.rng import KeyStream, MasterKey
 from privmix.sources import Source
 from privmix.store import (
     CARD_NAME,
@@ -66,7 +66,6 @@ from privmix.store import (
     write_part,
 )
 
-Charge = Callable[[str], object]
 # 1 January 2000: a date that archives of every kind can hold, the same for every release.
 _FILE_TIME = 946684800
 _NOISE_AT_ONCE = 1 << 16  # draws that stay in the cache until they are added
@@ -359,7 +358,7 @@ def release(
         in_memory=layout.in_memory,
         threads=threads,
     )
-    charge = ledger_charge(ledger, dataset_id, plan, note=target.name)
+    charge = ledger_charge(ledger, dataset_id, plan.event, note=target.name)
     with open_backend(backend, threads, scheduler, workers) as place:
         return release_records(
             records,
@@ -407,8 +406,8 @@ def release_records(
 ) -> Release:
     """Publish bounded records: draw and write in a private run folder, seal, and move into place.
 
-    ``charge`` is called with the run's name before the key is drawn, and never after that. A run
-    that was cut off in between calls it again, with the same name.
+    ``charge`` is called with the run's name before the key is drawn, and again, with the same name,
+    when the run is resumed.
     ``sums_bytes`` bounds the sums of one sweep over streamed records. Without a ``backend``, that many
     ``threads`` of this process do the mixing.
     """
@@ -420,41 +419,24 @@ def release_records(
     return_memory()  # the accountant's grids
     origin = b"" if extractor is None else extractor.model_dump_json().encode()
     context = hashlib.sha256(plan.digest() + records.digest() + origin).digest()
-    with RunFolder(out) as run:
-        check_out(out)  # again: another run may just have finished
-        if run.is_unfinished and not resume:
-            allowed = f"resume (--resume), or a new start after removing {run.folder}"
-            _validate.fail(f"out={out}", allowed, "a new run beside one that was cut off")
-        if resume and not run.is_unfinished:
-            _validate.fail(f"out={out}", "a run that was cut off, to resume", "none")
-        new = not run.is_unfinished
-        if new:
-            run.begin(Journal(context=context.hex(), charged=charge is not None))
-        if run.has_journal:
-            journal = run.read(context)
-            if journal.secret is None:
-                try:
-                    journal = _draw_key(run, journal, charge, test_seed)
-                except _validate.InvalidInputError:
-                    if new:  # refused: nothing is charged, and nothing is drawn
-                        run.abandon()
-                    raise
-            certificate = certificate.model_copy(update={"private": journal.private})
-            sampled = _sampled(plan, records, journal.key)
-            mixed = _preprocess(run.release_folder, plan, sampled, journal.key)
-            job = Job(plan.mechanism, mixed, journal.key, make_mixers, sums_bytes)
-            backend = LocalBackend(threads) if backend is None else backend
-            _write_parts(run.release_folder, plan, job, backend, progress)
-            _seal(run.release_folder, plan, certificate)
-        run.destroy_journal()
-        sealed = Release(run.release_folder).certificate
-        if sealed.model_copy(update={"files": {}, "private": True}) != certificate.model_copy(
-            update={"private": True}
-        ):
+
+    def make(run: RunFolder, journal: Journal) -> None:
+        folder, key = run.release_folder, journal.key
+        mixed = _preprocess(folder, plan, _sampled(plan, records, key), key)
+        job = Job(plan.mechanism, mixed, key, make_mixers, sums_bytes)
+        place = LocalBackend(threads) if backend is None else backend
+        _write_parts(folder, plan, job, place, progress)
+        _seal(folder, plan, certificate.model_copy(update={"private": journal.private}))
+
+    def finish(folder: Path) -> None:
+        sealed = Release(folder).certificate
+        if sealed.model_copy(update={"files": {}, "private": True}) != certificate:
             # Cut off between sealing and publishing: the journal is gone, the plan is known still.
             _validate.fail(f"resuming {out}", "the plan it was begun with", "another")
-        _make_alike(run.release_folder)  # again, for a run that was cut off just before
-        run.publish()
+        _make_alike(folder)
+
+    begun = Journal(context=context.hex())
+    make_once(out, begun, make, finish, resume=resume, charge=charge, test_seed=test_seed)
     return Release(out)
 
 
@@ -479,21 +461,6 @@ def _check_count(plan: ReleasePlan, records: Records) -> None:
         if config.design == "uniform" and records.count != config.num_records:
             # Under replace_one the number of records is public, so saying it gives nothing away.
             _validate.fail("records", f"exactly num_records = {config.num_records}", records.count)
-
-
-def _draw_key(
-    run: RunFolder, journal: Journal, charge: Charge | None, test_seed: int | None
-) -> Journal:
-    """Charge a run, then draw its key and keep it in the journal."""
-    if journal.charged and charge is None:
-        _validate.fail(f"resuming {run.out}", "the ledger it was begun with", "none")
-    if charge is not None:
-        charge(journal.run_id)
-    secret = fresh_secret() if test_seed is None else guessable_secret(test_seed)
-    drawn = {"secret": secret.hex(), "private": test_seed is None}
-    journal = journal.model_copy(update=drawn)
-    run.write(journal)
-    return journal
 
 
 def _preprocess(folder: Path, plan: ReleasePlan, records: Records, key: MasterKey) -> Records:
@@ -557,38 +524,6 @@ def _make_alike(folder: Path) -> None:
     for path in [*folder.rglob("*"), folder]:
         path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
         os.utime(path, (_FILE_TIME, _FILE_TIME))
-
-
-def ledger_charge(
-    ledger: str | Path | None, dataset_id: str | None, plan: ReleasePlan, note: str
-) -> Charge | None:
-    """Return what charges a plan to a ledger, given the run's name, or None without one."""
-    if (ledger is None) != (dataset_id is None):
-        given = "ledger" if dataset_id is None else "dataset_id"
-        _validate.fail("ledger and dataset_id", "both, or neither", f"{given} alone")
-    if ledger is None or dataset_id is None:
-        return None
-    if not Path(ledger).is_file():
-        _validate.fail("ledger", "an existing ledger; see privmix ledger open", str(ledger))
-    book, name = Ledger(ledger), dataset_id
-    return lambda run_id: book.charge(name, plan.event, note=note, run_id=run_id)
-
-
-def check_out(out: str | Path) -> Path:
-    """Return the absolute path of a release folder that can be made, or fail."""
-    path = Path(out).absolute()
-    free = "a folder that does not exist yet or is empty"
-    if path.is_symlink():
-        _validate.fail(f"out={out}", free, "a symbolic link")
-    if path.exists() and not path.is_dir():
-        _validate.fail(f"out={out}", free, "a file")
-    if path.is_dir() and any(path.iterdir()):
-        _validate.fail(f"out={out}", free, "a folder with files in it")
-    if not path.parent.is_dir():
-        _validate.fail(f"out={out}", "a place in an existing folder", "no such folder")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        _validate.fail(f"out={out}", "a place in a writable folder", "one that is not writable")
-    return path
 
 
 def recheck_plan(plan: ReleasePlan) -> None:

@@ -97,7 +97,7 @@ def fit_command(
 
     """
     from privmix.dpsgd import LinearHead, Network, fit, make_model, plan_training, read_synthetic
-    from privmix.engine import check_out
+    from privmix.journal import check_out
     from privmix.readers import read_labelled
 
     check_out(out)

@@ -155,15 +155,10 @@ def release_command(
 
     """
     from privmix.backends import open_backend
-    from privmix.engine import (
-        check_out,
-        ledger_charge,
-        plan_memory,
-        recheck_plan,
-        release_records,
-    )
+    from privmix.engine import plan_memory, recheck_plan, release_records
     from privmix.extractor import FeaturesHeader
-    from privmix.journal import RunFolder
+    from privmix.journal import RunFolder, check_out
+    from privmix.ledger import ledger_charge
     from privmix.readers import open_labelled
     from privmix.records import bound_records, feature_source
 
@@ -278,7 +273,7 @@ def release_command(
         return
     if test_seed is not None:
         ERR.print("warning: --test-seed makes a release that protects nobody")
-    charge = ledger_charge(ledger, dataset_id, made, note=str(out))
+    charge = ledger_charge(ledger, dataset_id, made.event, note=str(out))
     place = open_backend(backend, threads, scheduler, workers)
     started = monotonic()
     with place, progress_bar("rows") as progress:
