@@ -35,6 +35,7 @@ ORDER = [
     "plan",
     "ledger",
     "certificate",
+    "shared_store",
     "store",
     "verification",
     "backends",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -51,7 +51,8 @@ from privmix.records import (
     feature_source,
 )
 from privmix.resources import default_threads, parse_bytes, return_memory, spare_memory
-from privmix.rng import KeyStream, MasterKey
+from privmix.rng import KeyStream, MasterKey, fresh_name
+from privmix.shared_store import STATE_NAME, SharedParts, store_location
 from privmix.sources import Source
 from privmix.store import (
     CARD_NAME,
@@ -62,7 +63,7 @@ from privmix.store import (
     empty_preprocessor,
     file_digests,
     part_layout,
-    part_path,
+    part_name,
     write_part,
 )
 
@@ -293,6 +294,7 @@ def release(
     backend: BackendName = "local",
     scheduler: str | None = None,
     workers: int | None = None,
+    store: str | Path | None = None,
     threads: int | None = None,
     extractor: Extractor | None = None,
     max_memory: int | str | None = None,
@@ -321,6 +323,10 @@ def release(
             ``privmix.backends.open_backend``. The rows do not depend on it.
         scheduler: ``dask``: address of the cluster's scheduler.
         workers: ``dask`` without a scheduler: number of worker processes on this machine.
+        store: A folder that does not exist yet or is empty, or the URL of an object store
+            (``s3://...``), for the parts: the process that has finished a part writes it there, with
+            ``dask`` a worker. In the end the store holds the whole release, and ``out`` all but the
+            parts.
         threads: Number of threads; all processors by default. The rows do not depend on it.
         extractor: A public extractor (``privmix.features.get_extractor``), which the certificate
             then names; without one, features are taken as given.
@@ -343,6 +349,7 @@ def release(
         )
     threads = default_threads() if threads is None else _validate.integer("threads", threads)
     target = check_out(out)
+    location = None if store is None else store_location(store)
     recheck_plan(plan)
     check_units(plan, units is not None)
     if extractor is not None:
@@ -369,6 +376,7 @@ def release(
             charge=charge,
             test_seed=test_seed,
             backend=place,
+            store=location,
             extractor=None if extractor is None else extractor.identity,
             progress=progress,
         )
@@ -401,6 +409,7 @@ def release_records(
     test_seed: int | None = None,
     backend: Backend | None = None,
     threads: int = 1,
+    store: str | None = None,
     extractor: ExtractorIdentity | None = None,
     progress: Progress | None = None,
 ) -> Release:
@@ -409,7 +418,8 @@ def release_records(
     ``charge`` is called with the run's name before the key is drawn, and again, with the same name,
     when the run is resumed.
     ``sums_bytes`` bounds the sums of one sweep over streamed records. Without a ``backend``, that many
-    ``threads`` of this process do the mixing.
+    ``threads`` of this process do the mixing. ``store`` is a shared store for the parts, out of
+    ``shared_store.store_location``.
     """
     # Validated here, where every release passes: a copy with changed fields (``model_copy``) was not.
     plan = ReleasePlan.from_json(plan.to_json())
@@ -420,23 +430,57 @@ def release_records(
     origin = b"" if extractor is None else extractor.model_dump_json().encode()
     context = hashlib.sha256(plan.digest() + records.digest() + origin).digest()
 
+    place = LocalBackend(threads) if backend is None else backend
+
+    def prepare(run: RunFolder) -> None:
+        if store is not None and Path(store).is_relative_to(out):
+            _validate.fail("store", "a place outside the release folder", store)
+        if store is not None and not (run.folder / STATE_NAME).exists():
+            SharedParts(location=store, token=fresh_name()).write(run)
+        shared = SharedParts.of_run(run, store)
+        if shared is not None:
+            shared.store.claim()
+            try:
+                place.check_store(shared.store)
+            finally:
+                shared.store.give_up()
+
     def make(run: RunFolder, journal: Journal) -> None:
         folder, key = run.release_folder, journal.key
         mixed = _preprocess(folder, plan, _sampled(plan, records, key), key)
         job = Job(plan.mechanism, mixed, key, make_mixers, sums_bytes)
-        place = LocalBackend(threads) if backend is None else backend
-        _write_parts(folder, plan, job, place, progress)
-        _seal(folder, plan, certificate.model_copy(update={"private": journal.private}))
+        shared = SharedParts.of_run(run, store)
+        if shared is None:
+            _write_parts(folder, plan, job, place, progress)
+        else:
+            shared = _write_shared_parts(run, plan, job, place, shared, progress)
+        digests = {} if shared is None else shared.digests
+        _seal(folder, plan, certificate.model_copy(update={"private": journal.private}), digests)
 
-    def finish(folder: Path) -> None:
+    def finish(run: RunFolder) -> None:
+        shared, folder = SharedParts.of_run(run, store), run.release_folder
         sealed = Release(folder).certificate
         if sealed.model_copy(update={"files": {}, "private": True}) != certificate:
             # Cut off between sealing and publishing: the journal is gone, the plan is known still.
             _validate.fail(f"resuming {out}", "the plan it was begun with", "another")
+        if shared is not None:
+            shared.store.complete(folder, FILE_NAME)
+            if "://" not in shared.location:
+                with suppress(PermissionError):  # files of workers that run as somebody else
+                    _make_alike(Path(shared.location))
         _make_alike(folder)
 
     begun = Journal(context=context.hex())
-    make_once(out, begun, make, finish, resume=resume, charge=charge, test_seed=test_seed)
+    make_once(
+        out,
+        begun,
+        make,
+        finish,
+        prepare=prepare,
+        resume=resume,
+        charge=charge,
+        test_seed=test_seed,
+    )
     return Release(out)
 
 
@@ -489,7 +533,7 @@ def _write_parts(
     missing = []
     done = 0
     for number, pieces in enumerate(part_layout(plan.mechanism)):
-        if part_path(folder, number).exists():
+        if (folder / part_name(number)).exists():
             done += sum(block.num_rows for _, block in pieces)
         else:
             missing.append((number, pieces))
@@ -505,15 +549,48 @@ def _write_parts(
                     progress(done, plan.num_mixtures)
 
         for number, pieces in missing:
-            write_part(part_path(folder, number), plan.mechanism, pieces_done(pieces))
+            write_part(folder / part_name(number), plan.mechanism, pieces_done(pieces))
 
 
-def _seal(folder: Path, plan: ReleasePlan, certificate: Certificate) -> None:
-    """Write the card and the certificate, which makes the folder a release."""
+def _write_shared_parts(
+    run: RunFolder,
+    plan: ReleasePlan,
+    job: Job,
+    backend: Backend,
+    shared: SharedParts,
+    progress: Progress | None,
+) -> SharedParts:
+    """Have the parts written to a store that are not known to be there, and read all of them back."""
+    shared.store.claim()
+    layout = list(enumerate(part_layout(plan.mechanism)))
+    sizes = {part_name(n): sum(block.num_rows for _, block in pieces) for n, pieces in layout}
+    missing = [part for part in layout if part_name(part[0]) not in shared.digests]
+    with closing(backend.parts(job, missing, shared.store)) as written:
+        for name, digest in written:
+            shared = shared.with_digest(name, digest)
+            shared.write(run)
+            if progress is not None:
+                progress(sum(sizes[part] for part in shared.digests), plan.num_mixtures)
+    damaged = shared.store.check(shared.digests)
+    if damaged:
+        shared.without(damaged).write(run)
+        allowed = "parts as they were written; resume (--resume) makes others again"
+        _validate.fail(shared.store.place, allowed, f"others: {', '.join(damaged)}")
+    return shared
+
+
+def _seal(
+    folder: Path, plan: ReleasePlan, certificate: Certificate, shared: dict[str, str]
+) -> None:
+    """Write the card and the certificate, which makes the folder a release.
+
+    ``shared`` are the digests of parts that are elsewhere.
+    """
     for leftover in folder.rglob("*.tmp"):
         leftover.unlink()
     write_durably(folder / CARD_NAME, dataset_card(plan).encode())
-    certificate = certificate.model_copy(update={"files": file_digests(folder)})
+    digests = dict(sorted((file_digests(folder) | shared).items()))
+    certificate = certificate.model_copy(update={"files": digests})
     write_durably(folder / FILE_NAME, certificate.to_bytes())
 
 

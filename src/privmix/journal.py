@@ -176,8 +176,9 @@ def make_once(
     out: Path,
     begun: Journal,
     make: Callable[[RunFolder, Journal], None],
-    finish: Callable[[Path], None],
+    finish: Callable[[RunFolder], None],
     *,
+    prepare: Callable[[RunFolder], None] | None = None,
     resume: bool = False,
     charge: Charge | None = None,
     test_seed: int | None = None,
@@ -194,6 +195,7 @@ def make_once(
         make: Writes the files that are not there yet and seals the folder, given the key. It is
             called again if the run was cut off before the end of the key.
         finish: Checks the sealed folder without the key; called again if the run was cut off.
+        prepare: Refuses, before the charge, what cannot be made; called again on resuming.
         resume: Go on with a run that was cut off.
         charge: Charges the run, by its name, before the key is drawn, and whenever it is resumed.
         test_seed: A key for tests.
@@ -215,14 +217,17 @@ def make_once(
             run.begin(begun.model_copy(update={"charged": charge is not None}))
         if run.has_journal:
             try:
-                journal = _with_key(run, run.read(begun.context), charge, test_seed)
+                journal = run.read(begun.context)
+                if prepare is not None:
+                    prepare(run)
+                journal = _with_key(run, journal, charge, test_seed)
             except _validate.InvalidInputError:
                 if new:  # refused: nothing is charged, and nothing is drawn
                     run.abandon()
                 raise
             make(run, journal)
         run.destroy_journal()
-        finish(run.release_folder)
+        finish(run)
         run.publish()
 
 
@@ -260,16 +265,26 @@ def check_out(out: str | Path) -> Path:
     return path
 
 
-def write_durably(path: Path, content: bytes, *, mode: int = 0o644) -> None:
-    """Write a file so that it is there whole, or not at all, even after a power cut."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    temporary.unlink(missing_ok=True)
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+def write_durably(
+    path: Path, content: bytes, *, mode: int = 0o644, temporary: str | None = None
+) -> None:
+    """Write a file so that it is there whole, or not at all, even after a power cut.
+
+    Args:
+        path: The file.
+        content: All of it.
+        mode: Its permissions.
+        temporary: Its name until it is whole; of a name of their own, several may be written at once.
+
+    """
+    unfinished = path.with_name(temporary or f"{path.name}.tmp")
+    unfinished.unlink(missing_ok=True)
+    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(handle, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    temporary.rename(path)
+    unfinished.rename(path)
     sync(path.parent)
 
 

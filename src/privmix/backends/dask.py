@@ -4,7 +4,8 @@ The records are divided into parts, runs of the plan's shards, and each worker h
 memory. There are as few parts as let a worker hold one, so that little travels: several workers may
 hold the same part, and small data lies with every worker as a whole. For a block of rows each part is
 sampled and summed where it lies, a tree of additions joins the sums, and the block's noise is added
-once, under the block's key. Published rows come back to the data holder's process, which writes them.
+once, under the block's key. Published rows come back to the data holder's process, which writes them,
+or one worker gathers those of a file and writes it to a store that all reach (``shared_store``).
 
 **What a task graph holds** is public: a run's random name, and numbers of tables, blocks, rows and
 parts. The key and the records never enter it. They are handed to workers beside it, sealed for one
@@ -25,11 +26,12 @@ Whoever can reach the scheduler can run code on the workers and read everything 
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import pickle
 import threading
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -44,7 +46,8 @@ from privmix.backends import Job, Mixing
 from privmix.designs import RowBlock
 from privmix.records import BoundedRecords
 from privmix.rng import Mailbox, MasterKey, fresh_name, seal
-from privmix.store import Piece, Rows
+from privmix.shared_store import SharedStore
+from privmix.store import Part, Piece, Rows, part_bytes, part_name
 
 if TYPE_CHECKING:
     from distributed import Client, Future, LocalCluster, Worker
@@ -54,6 +57,8 @@ _PATIENCE_SECONDS = 1.0  # between looks at who is still there
 _LEASE_SECONDS = 600.0
 _MOST_LOSSES = 20  # restarts without a finished block before giving up
 _PART_BYTES = 1 << 30  # features of a part, about; most of what a worker needs
+
+_Task = tuple[Callable[[Any], "Future"], Any, int]  # how to submit what, and its number of blocks
 
 
 class NotEquipped(Exception):
@@ -125,7 +130,8 @@ class _Tenant:
 
     def settle(self, sealed: bytes, key: bytes) -> None:
         """Take everything but the features."""
-        self._make, self._mechanism, self._records, count = pickle.loads(self.mailbox.open(sealed))
+        content = pickle.loads(self.mailbox.open(sealed))
+        self._make, self.mechanism, self.store, self._records, count = content
         self._key = MasterKey.opened(key, self.mailbox)
         features = np.empty((count, self._records.num_features), dtype=np.int16)
         self._records = replace(self._records, features=features)
@@ -145,7 +151,7 @@ class _Tenant:
         self.renew()
         with self._lock:
             if self._left == 0 and self._mixers is None:
-                self._mixers = self._make(self._mechanism, self._records, self._key)
+                self._mixers = self._make(self.mechanism, self._records, self._key)
             return self._mixers
 
 
@@ -175,6 +181,13 @@ def _take(run: str, part: int, sealed: bytes, dask_worker: Worker) -> None:
     _tenants[dask_worker.address, run, part].take(sealed)
 
 
+def _store_problem(store: SharedStore, pyarrow: str) -> str | None:
+    """Say why this worker cannot write parts to a store, or not the same bytes, if it cannot."""
+    if version("pyarrow") != pyarrow:
+        return f"pyarrow {version('pyarrow')} here, {pyarrow} where privmix release runs"
+    return store.problem()
+
+
 def _forget(run: str, dask_worker: Worker) -> None:
     for name in [name for name in _tenants if name[:2] == (dask_worker.address, run)]:
         _tenants.pop(name).leave()
@@ -183,7 +196,7 @@ def _forget(run: str, dask_worker: Worker) -> None:
 # Tasks: functions of public numbers, and of what the worker holds.
 
 
-def _mixer(run: str, table: int, part: int | None) -> Mixing:
+def _tenant(run: str, part: int | None) -> tuple[_Tenant, Sequence[Mixing]]:
     from distributed import get_worker
 
     address = get_worker().address
@@ -191,8 +204,12 @@ def _mixer(run: str, table: int, part: int | None) -> Mixing:
         if name[:2] == (address, run) and part in (None, name[2]):
             mixers = tenant.mixers()
             if mixers is not None:
-                return mixers[table]
+                return tenant, mixers
     raise NotEquipped(address)
+
+
+def _mixer(run: str, table: int, part: int | None) -> Mixing:
+    return _tenant(run, part)[1][table]
 
 
 def _rows(run: str, table: int, block: RowBlock) -> Rows:
@@ -233,6 +250,17 @@ def _publish(run: str, table: int, block: RowBlock, one: PartialSums, other: Par
     sums = mixer.new_sums(block)
     sums.features, sums.labels = _total(one, other)
     return mixer.publish(block, sums)
+
+
+def _write(run: str, number: int, tables: Sequence[int], *rows: Rows) -> tuple[str, str]:
+    """Write a part of published rows to the store; return its name and its SHA-256."""
+    tenant, _ = _tenant(run, None)
+    content = part_bytes(tenant.mechanism, zip(tables, rows, strict=True))
+    try:
+        tenant.store.files.put(part_name(number), content)
+    except Exception as error:  # of whatever library the store needs: one that travels
+        raise OSError(f"{part_name(number)}: {type(error).__name__}: {error}") from None
+    return part_name(number), hashlib.sha256(content).hexdigest()
 
 
 class DaskBackend:
@@ -301,21 +329,46 @@ class DaskBackend:
                 held.close()
         self._client = self._cluster = None
 
+    def check_store(self, store: SharedStore) -> None:
+        """Refuse a store that this process or a worker cannot write to."""
+        _check_store("this process", store, store.problem())
+        for address in self._connected.nthreads():
+            _check_store(f"worker {address}", store, _reach(self._connected, address, store))
+
     def rows(self, job: Job, pieces: Sequence[Piece]) -> Generator[Rows]:
         """Yield the published rows of pieces in order, whoever is lost on the way."""
-        from distributed import KilledWorker
+        run = _Run(self._connected, job)
+        yield from self._in_order(run, [(run.submit, piece, 1) for piece in pieces])
 
+    def parts(
+        self, job: Job, parts: Sequence[Part], store: SharedStore
+    ) -> Generator[tuple[str, str]]:
+        """Have workers write parts; yield the (name, SHA-256) of each in their order."""
+        run = _Run(self._connected, job, store)
+        yield from self._in_order(run, [(run.submit_part, part, len(part[1])) for part in parts])
+
+    @property
+    def _connected(self) -> Client:
         if self._client is None:
             raise RuntimeError("a back end is entered before it is used")
-        run = _Run(self._client, job)
-        waiting, flying = deque(pieces), deque[tuple[Piece, "Future"]]()
+        return self._client
+
+    def _in_order(self, run: _Run, tasks: Sequence[_Task]) -> Generator[Any]:
+        """Yield the results of tasks in order, with enough blocks in flight for all workers."""
+        from distributed import KilledWorker
+
+        waiting, flying = deque(tasks), deque[tuple[_Task, "Future"]]()
         losses = 0
         try:
             while waiting or flying:
-                while waiting and len(flying) < run.ahead:
-                    flying.append((waiting[0], run.submit(waiting.popleft())))
+                # Two at least: the next part is begun before one is written.
+                while waiting and (
+                    len(flying) < 2 or sum(task[2] for task, _ in flying) < run.ahead
+                ):
+                    submit, argument, _ = task = waiting.popleft()
+                    flying.append((task, submit(argument)))
                 try:
-                    rows = flying[0][1].result(timeout=_PATIENCE_SECONDS)
+                    result = flying[0][1].result(timeout=_PATIENCE_SECONDS)
                 except TimeoutError:
                     lost = run.look_around()
                 except (NotEquipped, KilledWorker, CancelledError) as error:
@@ -324,13 +377,13 @@ class DaskBackend:
                 else:
                     flying.popleft()
                     losses = 0
-                    yield rows
+                    yield result
                     continue
                 if lost:
                     losses += 1
                     if losses > _MOST_LOSSES:
                         raise RuntimeError("workers are lost faster than blocks are finished")
-                    waiting.extendleft(piece for piece, _ in reversed(flying))
+                    waiting.extendleft(task for task, _ in reversed(flying))
                     flying.clear()
         finally:
             flying.clear()
@@ -389,17 +442,30 @@ def _check_facts(address: str, facts: dict[str, Any]) -> None:
         _validate.fail(f"worker {address}", f"privmix {version('privmix')}", facts["version"])
 
 
+def _reach(client: Client, address: str, store: SharedStore) -> str | None:
+    """Ask a worker why it cannot write parts to a store, if it cannot."""
+    told = client.run(_store_problem, store, version("pyarrow"), workers=[address])
+    problem: str | None = told[address]
+    return problem
+
+
+def _check_store(who: str, store: SharedStore, problem: str | None) -> None:
+    if problem is not None:
+        _validate.fail(store.place, f"a place that {who} can read and write", problem)
+
+
 class _Run:
     """One job on a cluster, as the holder sees it: who holds which part, and what is asked of whom.
 
     Args:
         client: Connection to the cluster.
         job: What to mix.
+        store: Where workers write parts, if they do.
 
     """
 
-    def __init__(self, client: Client, job: Job) -> None:
-        self._client, self._job = client, job
+    def __init__(self, client: Client, job: Job, store: SharedStore | None = None) -> None:
+        self._client, self._job, self._store = client, job, store
         self._name = fresh_name()
         self._sent = 0
         self._holders: dict[str, set[int]] = {}
@@ -479,8 +545,12 @@ class _Run:
                 features=np.empty((0, records.num_features), dtype=np.int16),
                 first=first,
             )
-            content = pickle.dumps((self._job.make, self._job.mechanism, rest, stop - first))
+            public = (self._job.make, self._job.mechanism, self._store)
+            content = pickle.dumps((*public, rest, stop - first))
             call(_settle, seal(content, box), self._job.key.sealed(box))
+            if self._store is not None:
+                problem = _reach(self._client, address, self._store)
+                _check_store(f"worker {address}", self._store, problem)
             for run in runs:
                 vectors = np.ascontiguousarray(records.part(*run))
                 call(_take, seal(vectors.tobytes(), box))
@@ -494,13 +564,7 @@ class _Run:
         if monotonic() > self._next_look:
             self.look_around()
         self._sent += 1
-
-        def task(function: Any, *arguments: Any, part: int | None, label: str) -> Future:
-            able = [a for a, parts in self._holders.items() if part is None or part in parts]
-            key = f"privmix{function.__name__}-{self._name}-{self._sent}-{label}"
-            return self._client.submit(function, *arguments, key=key, workers=able, pure=False)
-
-        public = (self._name, table, block)
+        task, public = self._task, (self._name, table, block)
         if self._parts == 1:
             return task(_rows, *public, part=0, label="all")
         sums = [
@@ -516,6 +580,19 @@ class _Run:
             ]
             sums = added + sums[2 * len(added) :]
         return task(_publish, *public, *sums, part=None, label="all")
+
+    def submit_part(self, part: Part) -> Future:
+        """Ask for a part in the store; the answer is its name and its digest."""
+        number, pieces = part
+        rows = [self.submit(piece) for piece in pieces]
+        tables = [table for table, _ in pieces]
+        return self._task(_write, self._name, number, tables, *rows, part=None, label="file")
+
+    def _task(self, function: Any, *arguments: Any, part: int | None, label: str) -> Future:
+        """Ask somebody who holds a part, or any, for what a function returns."""
+        able = [a for a, parts in self._holders.items() if part is None or part in parts]
+        key = f"privmix{function.__name__}-{self._name}-{self._sent}-{label}"
+        return self._client.submit(function, *arguments, key=key, workers=able, pure=False)
 
     def end(self) -> None:
         """Let the workers forget the key and the records; those that cannot be reached do so later."""

@@ -129,6 +129,10 @@ def release_command(
     workers: Annotated[
         int | None, typer.Option(help="dask: instead, worker processes on this machine.")
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(help="Folder or URL (s3://...) that whoever makes a part writes it to."),
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads [all processors].")] = None,
     max_memory: MaxMemory = None,
     test_seed: Annotated[
@@ -161,9 +165,11 @@ def release_command(
     from privmix.ledger import ledger_charge
     from privmix.readers import open_labelled
     from privmix.records import bound_records, feature_source
+    from privmix.shared_store import store_location
 
     threads = default_threads() if threads is None else _validate.integer("--threads", threads)
     target = check_out(out)
+    location = None if store is None else store_location(store)
     given: dict[str, Any] = {
         "mix_size": mix_size,
         "num_mixtures": num_mixtures,
@@ -217,7 +223,7 @@ def release_command(
     if made.data_schema is None:
         _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
-    store = target.parent / f".{target.name}.features"
+    extracted = target.parent / f".{target.name}.features"
     if extractor is not None:
         if made.unit_column is not None or made.data_schema.target != "class":
             allowed = (
@@ -238,8 +244,8 @@ def release_command(
             classes=made.data_schema.classes,
             schema=made.data_schema,
         )
-        store.mkdir(mode=0o700, exist_ok=True)
-        source, column = store / "features.parquet", one_label(label) or "label"
+        extracted.mkdir(mode=0o700, exist_ok=True)
+        source, column = extracted / "features.parquet", one_label(label) or "label"
         label = [column]
         extract_with_progress(records_of, maker, source, label=column, keep_parts=True)
     elif text_column is not None or image_column is not None:
@@ -286,12 +292,13 @@ def release_command(
             charge=charge,
             test_seed=test_seed,
             backend=place,
+            store=location,
             extractor=None if header is None else header.extractor,
             progress=progress,
         )
     if extractor is not None:
-        shutil.rmtree(store, ignore_errors=True)
-    size = sum(path.stat().st_size for path in published.folder.rglob("*") if path.is_file())
+        shutil.rmtree(extracted, ignore_errors=True)
+    size = 4 * sum(part.num_mixtures * part.row_width for part in made.mechanism.components)
     ERR.print(
         f"{published.num_mixtures} rows, {size / 1e6:.1f} MB, in {monotonic() - started:.1f} s"
     )
@@ -309,7 +316,8 @@ def release_command(
         print_json(result)
     else:
         print_facts(result)
-        OUT.print(f"check it with: privmix verify {out} --expect-digest {result['digest']}")
+        copy = f"a copy of {location}" if location and "://" in location else location or out
+        OUT.print(f"check it with: privmix verify {copy} --expect-digest {result['digest']}")
 
 
 def _tell_holder(records: Records, plan: ReleasePlan) -> None:

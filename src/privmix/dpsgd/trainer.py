@@ -172,8 +172,8 @@ def fit(
         stamped = certificate.model_copy(update={"private": journal.private})
         _seal(run.release_folder, stamped, model.state(config, trained), histograms)
 
-    def finish(folder: Path) -> None:
-        sealed = read_certificate(folder)
+    def finish(run: RunFolder) -> None:
+        sealed = read_certificate(run.release_folder)
         if sealed.model_copy(update={"files": {}, "private": True}) != certificate:
             _validate.fail(f"resuming {out}", "the plan it was begun with", "another")
 
