@@ -18,6 +18,7 @@ from privmix import InvalidInputError, bound_records, release, shared_store, sto
 from privmix.designs import RowBlock
 from privmix.engine import make_mixers, release_records
 from privmix.ledger import Ledger
+from privmix.mixing import BlockSums
 from privmix.rng import MasterKey, guessable_secret
 
 distributed = pytest.importorskip("distributed")
@@ -119,15 +120,6 @@ def test_small_records_lie_with_every_worker(tmp_path, task, four, monkeypatch):
         x, y, plan, out=tmp_path / "there", test_seed=1, backend="dask", scheduler=address
     )
     assert there.certificate_digest == here.certificate_digest
-
-
-def test_what_travels_is_narrow_where_it_fits():
-    for number, kind in ((2**31 - 1, np.int32), (-(2**31), np.int32), (2**31, np.int64)):
-        narrow = back_end._narrow(np.array([[0, number]]))
-        assert (narrow.dtype, narrow[0, 1]) == (kind, number)
-    large = PartialSums((np.array([[2**31 - 1]], dtype=np.int32), np.zeros((1, 0), np.int32)))
-    assert back_end._add(large, large).sums[0][0, 0] == 2**32 - 2
-    assert back_end._add(large, large).sums[0].dtype == np.int64
 
 
 def test_one_worker_and_more_classes_than_records(tmp_path, small_runs):
@@ -404,15 +396,17 @@ def test_no_key_and_no_record_in_graphs_or_logs(tmp_path, task, four, monkeypatc
 
 def test_failing_tasks_show_no_sums(four):
     """A worker logs the arguments of a task that fails."""
-    sums = PartialSums((np.full((2, 2), 123456), np.zeros((2, 0), dtype=np.int64)))
+    some = BlockSums(2, 2, 0)
+    some.features[:] = 123456
+    sums = PartialSums([some])
     log, logger = Everything(), logging.getLogger("distributed.worker")
     logger.addHandler(log)
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         with distributed.Client(four.scheduler_address, set_as_default=False) as client:
-            block = RowBlock(0, 0, 2, None)
-            future = client.submit(back_end._publish, "nobody", 0, block, sums, sums)
+            pieces = [(0, RowBlock(0, 0, 2, None))]
+            future = client.submit(back_end._rows, "nobody", pieces, 0, 2, sums)
             with pytest.raises(back_end.NotEquipped):
                 future.result(timeout=10)
     finally:
@@ -421,7 +415,7 @@ def test_failing_tasks_show_no_sums(four):
     said = "\n".join(log.said)
     assert "Compute Failed" in said
     assert "123456" not in said + repr(sums)
-    assert sums.__sizeof__() == 32
+    assert sums.__sizeof__() == 16
 
 
 @pytest.mark.parametrize("task", ["poisson"], indirect=True)
@@ -431,19 +425,19 @@ def test_a_task_done_twice_gives_the_same(task, monkeypatch):
     records = bound_records(x, y, plan.data_schema)
     key = MasterKey.for_test(1, b"")
     (whole,) = make_mixers(plan.mechanism, records, key)
-    shards = len(whole.shards)
-    monkeypatch.setattr(back_end, "_mixer", lambda run, table, part: whole)
-    for block in plan.mechanism.blocks:
-        one, other = (back_end._sums("run", 0, block, part, 2) for part in range(2))
-        first = back_end._publish("run", 0, block, one, other)
-        second = back_end._publish("run", 0, block, one, other)
-        expected = whole.rows(block)
-        for rows in (first, second):
+    assert len(whole.shards) == 4
+    monkeypatch.setattr(back_end, "_tenant", lambda run, part: (None, [whole]))
+    pieces = [(0, block) for block in plan.mechanism.blocks]
+    one, other = (back_end._sums("run", pieces, part, 3) for part in (0, 1))
+    before = pickle.dumps(one)
+    for _ in range(2):
+        made = back_end._rows("run", pieces, 2, 3, one, other)
+        for (_, block), rows in zip(pieces, made, strict=True):
+            expected = whole.rows(block)
             assert np.array_equal(rows.features, expected.features)
             assert np.array_equal(rows.label_weights, expected.label_weights)
-        assert one.sums[0].any()
-        assert other.sums[0].any()
-    assert shards == 4
+        assert pickle.dumps(one) == before
+        assert one.sums[0].features.any()
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7])

@@ -3,8 +3,8 @@
 The records are divided into parts, runs of the plan's shards, and each worker holds a part in its own
 memory. There are as few parts as let a worker hold one, so that little travels: several workers may
 hold the same part, and small data lies with every worker as a whole. For a block of rows each part is
-sampled and summed where it lies, a tree of additions joins the sums, and the block's noise is added
-once, under the block's key. Published rows come back to the data holder's process, which writes them,
+sampled and summed where it lies, the sums are joined along a tree of the parts, and the block's noise is
+added once, at its root, under the block's key. Published rows come back to the data holder's process, which writes them,
 or one worker gathers those of a file and writes it to a store that all reach (``shared_store``).
 
 **What a task graph holds** is public: a run's random name, and numbers of tables, blocks, rows and
@@ -31,10 +31,11 @@ import ipaddress
 import pickle
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
@@ -44,6 +45,7 @@ from numpy.typing import NDArray
 from privmix import _validate
 from privmix.backends import Job, Mixing
 from privmix.designs import RowBlock
+from privmix.mixing import BlockSums
 from privmix.records import BoundedRecords
 from privmix.rng import Mailbox, MasterKey, fresh_name, seal
 from privmix.shared_store import SharedStore
@@ -57,8 +59,9 @@ _PATIENCE_SECONDS = 1.0  # between looks at who is still there
 _LEASE_SECONDS = 600.0
 _MOST_LOSSES = 20  # restarts without a finished block before giving up
 _PART_BYTES = 1 << 30  # features of a part, about; most of what a worker needs
+_TASK_BYTES = 16 << 20  # rows of a task, about: a task costs some milliseconds by itself
 
-_Task = tuple[Callable[[Any], "Future"], Any, int]  # how to submit what, and its number of blocks
+_Task = tuple[Callable[[Any], "Future"], Any, int]  # how to submit what; the mixing tasks it makes
 
 
 class NotEquipped(Exception):
@@ -67,15 +70,15 @@ class NotEquipped(Exception):
 
 @dataclass(frozen=True, repr=False)
 class PartialSums:
-    """Noiseless sums of a block on their way between workers; never shown."""
+    """Noiseless sums of pieces on their way between workers; never shown."""
 
-    sums: tuple[NDArray[Any], NDArray[Any]]
+    sums: list[BlockSums]
 
     def __repr__(self) -> str:
         return "PartialSums(<private>)"
 
     def __sizeof__(self) -> int:
-        return sum(array.nbytes for array in self.sums)
+        return sum(one.features.nbytes + one.labels.nbytes for one in self.sums)
 
 
 @dataclass(frozen=True, repr=False)
@@ -208,18 +211,36 @@ def _tenant(run: str, part: int | None) -> tuple[_Tenant, Sequence[Mixing]]:
     raise NotEquipped(address)
 
 
-def _mixer(run: str, table: int, part: int | None) -> Mixing:
-    return _tenant(run, part)[1][table]
+def _rows(
+    run: str, pieces: Sequence[Piece], part: int, parts: int, *others: PartialSums
+) -> list[Rows]:
+    """Return the published rows of pieces, given the sums of all parts but one."""
+    return [
+        mixer.publish(block, sums)
+        for mixer, block, sums in _piece_sums(run, pieces, part, parts, others)
+    ]
 
 
-def _rows(run: str, table: int, block: RowBlock) -> Rows:
-    return _mixer(run, table, 0).rows(block)
+def _sums(
+    run: str, pieces: Sequence[Piece], part: int, parts: int, *others: PartialSums
+) -> PartialSums:
+    """Add a part's records to sums of pieces."""
+    made = [sums for *_, sums in _piece_sums(run, pieces, part, parts, others)]
+    for sums in made:
+        sums.narrow()
+    return PartialSums(made)
 
 
-def _sums(run: str, table: int, block: RowBlock, part: int, parts: int) -> PartialSums:
-    mixer = _mixer(run, table, part)
-    sums = mixer.sums(block, shards_of(part, parts, len(mixer.shards)))
-    return PartialSums((_narrow(sums.features), _narrow(sums.labels)))
+def _piece_sums(
+    run: str, pieces: Sequence[Piece], part: int, parts: int, others: Sequence[PartialSums]
+) -> Iterator[tuple[Mixing, RowBlock, BlockSums]]:
+    _, mixers = _tenant(run, part)
+    for number, (table, block) in enumerate(pieces):
+        mixer = mixers[table]
+        sums = mixer.sums(block, shards_of(part, parts, len(mixer.shards)))
+        for other in others:
+            sums.add_sums(other.sums[number])
+        yield mixer, block, sums
 
 
 def shards_of(part: int, parts: int, num_shards: int) -> range:
@@ -227,35 +248,10 @@ def shards_of(part: int, parts: int, num_shards: int) -> range:
     return range(part * num_shards // parts, (part + 1) * num_shards // parts)
 
 
-def _narrow(sums: NDArray[Any]) -> NDArray[Any]:
-    """Halve what travels, where all numbers allow it: fewer than 65536 records in a row."""
-    fits = sums.min(initial=0) >= -(1 << 31) and sums.max(initial=0) < 1 << 31
-    return sums.astype(np.int32, copy=False) if fits else sums
-
-
-def _total(one: PartialSums, other: PartialSums) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    features, labels = (
-        np.add(a, b, dtype=np.int64) for a, b in zip(one.sums, other.sums, strict=True)
-    )
-    return features, labels
-
-
-def _add(one: PartialSums, other: PartialSums) -> PartialSums:
-    features, labels = _total(one, other)
-    return PartialSums((_narrow(features), _narrow(labels)))
-
-
-def _publish(run: str, table: int, block: RowBlock, one: PartialSums, other: PartialSums) -> Rows:
-    mixer = _mixer(run, table, None)
-    sums = mixer.new_sums(block)
-    sums.features, sums.labels = _total(one, other)
-    return mixer.publish(block, sums)
-
-
-def _write(run: str, number: int, tables: Sequence[int], *rows: Rows) -> tuple[str, str]:
+def _write(run: str, number: int, tables: Sequence[int], *rows: list[Rows]) -> tuple[str, str]:
     """Write a part of published rows to the store; return its name and its SHA-256."""
     tenant, _ = _tenant(run, None)
-    content = part_bytes(tenant.mechanism, zip(tables, rows, strict=True))
+    content = part_bytes(tenant.mechanism, zip(tables, chain(*rows), strict=True))
     try:
         tenant.store.files.put(part_name(number), content)
     except Exception as error:  # of whatever library the store needs: one that travels
@@ -338,14 +334,16 @@ class DaskBackend:
     def rows(self, job: Job, pieces: Sequence[Piece]) -> Generator[Rows]:
         """Yield the published rows of pieces in order, whoever is lost on the way."""
         run = _Run(self._connected, job)
-        yield from self._in_order(run, [(run.submit, piece, 1) for piece in pieces])
+        for rows in self._in_order(run, [(run.submit, some, 1) for some in run.divide(pieces)]):
+            yield from rows
 
     def parts(
         self, job: Job, parts: Sequence[Part], store: SharedStore
     ) -> Generator[tuple[str, str]]:
         """Have workers write parts; yield the (name, SHA-256) of each in their order."""
         run = _Run(self._connected, job, store)
-        yield from self._in_order(run, [(run.submit_part, part, len(part[1])) for part in parts])
+        tasks = [(run.submit_part, part, len(run.divide(part[1]))) for part in parts]
+        yield from self._in_order(run, tasks)
 
     @property
     def _connected(self) -> Client:
@@ -354,7 +352,7 @@ class DaskBackend:
         return self._client
 
     def _in_order(self, run: _Run, tasks: Sequence[_Task]) -> Generator[Any]:
-        """Yield the results of tasks in order, with enough blocks in flight for all workers."""
+        """Yield the results of tasks in order, with enough of them in flight for all workers."""
         from distributed import KilledWorker
 
         waiting, flying = deque(tasks), deque[tuple[_Task, "Future"]]()
@@ -558,33 +556,48 @@ class _Run:
             return
         self._holders.setdefault(address, set()).add(part)
 
-    def submit(self, piece: Piece) -> Future:
-        """Ask for the published rows of a piece."""
-        table, block = piece
+    def divide(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
+        """Divide pieces into tasks: as large as costs little memory, and enough for all workers."""
+        tables = self._job.mechanism.components
+        sizes = [4 * block.num_rows * tables[table].row_width for table, block in pieces]
+        limit = min(_TASK_BYTES, sum(sizes) // (2 * self.ahead))
+        tasks: list[list[Piece]] = []
+        room = 0
+        for piece, size in zip(pieces, sizes, strict=True):
+            if not tasks or size > room:
+                tasks.append([])
+                room = limit
+            tasks[-1].append(piece)
+            room -= size
+        return tasks
+
+    def submit(self, pieces: Sequence[Piece]) -> Future:
+        """Ask for the published rows of pieces."""
         if monotonic() > self._next_look:
             self.look_around()
         self._sent += 1
-        task, public = self._task, (self._name, table, block)
-        if self._parts == 1:
-            return task(_rows, *public, part=0, label="all")
-        sums = [
-            task(_sums, *public, part, self._parts, part=part, label=str(part))
-            for part in range(self._parts)
-        ]
-        level = 0
-        while len(sums) > 2:
-            level += 1
-            pairs = range(0, len(sums) - 1, 2)
-            added = [
-                task(_add, sums[i], sums[i + 1], part=None, label=f"{level}-{i}") for i in pairs
-            ]
-            sums = added + sums[2 * len(added) :]
-        return task(_publish, *public, *sums, part=None, label="all")
+        # A tree over the parts, the children of node i being 2i + 1 and 2i + 2. Each adds what its
+        # children send to its own sums; the root, another part's holder each time, publishes.
+        sent: dict[int, Future] = {}
+        for node in reversed(range(self._parts)):
+            part = (self._sent + node) % self._parts
+            others = [sent.pop(child) for child in (2 * node + 1, 2 * node + 2) if child in sent]
+            sent[node] = self._task(
+                _sums if node else _rows,
+                self._name,
+                pieces,
+                part,
+                self._parts,
+                *others,
+                part=part,
+                label=str(node),
+            )
+        return sent[0]
 
     def submit_part(self, part: Part) -> Future:
         """Ask for a part in the store; the answer is its name and its digest."""
         number, pieces = part
-        rows = [self.submit(piece) for piece in pieces]
+        rows = [self.submit(some) for some in self.divide(pieces)]
         tables = [table for table, _ in pieces]
         return self._task(_write, self._name, number, tables, *rows, part=None, label="file")
 
