@@ -21,9 +21,9 @@ from builders import make_schema
 from extractors import make_images, make_texts, save_sentence_model
 from privmix import Release, Schema, load_model, plan_release, release, verify
 from privmix.cli import main
-from privmix.engine import RunFolder
 from privmix.extractor import FeaturesHeader
 from privmix.features import make_extractor
+from privmix.journal import RunFolder
 
 Image = pytest.importorskip("PIL.Image")
 BUDGET = ["--epsilon", "4", "--delta", "1e-5", "--design", "stratified"]

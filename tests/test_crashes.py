@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from builders import make_data, make_plan, make_schema
-from privmix import InvalidInputError, cli, engine, release, store, verify
+from privmix import InvalidInputError, cli, journal, release, store, verify
 from privmix.accounting import account
 from privmix.ledger import Ledger
 
@@ -133,7 +133,7 @@ class TestBetweenChargeAndKey:
             raise Stop
 
         with monkeypatch.context() as patch, pytest.raises(Stop):
-            patch.setattr(engine, "fresh_secret", stop)
+            patch.setattr(journal, "fresh_secret", stop)
             release(*data, plan, out=tmp_path / "r", ledger=book.path, dataset_id="d")
         assert len(book.balance("d").charges) == 1
         return plan, data, book
@@ -158,6 +158,21 @@ class TestBetweenChargeAndKey:
         with pytest.raises(InvalidInputError, match="a ledger that can be opened"):
             release(*data, plan, out=tmp_path / "r", **options)
         book.path.write_bytes(content)
+        release(*data, plan, out=tmp_path / "r", **options)
+        assert len(book.balance("d").charges) == 1
+
+    def test_a_ledger_named_later_is_charged_once(self, tmp_path):
+        plan, data = plan_and_data()
+        book = open_ledger(tmp_path / "l.db", plan)
+
+        def stop(done, total):
+            raise Stop
+
+        with pytest.raises(Stop):
+            release(*data, plan, out=tmp_path / "r", progress=stop)
+        options = {"resume": True, "ledger": book.path, "dataset_id": "d"}
+        with pytest.raises(Stop):
+            release(*data, plan, out=tmp_path / "r", progress=stop, **options)
         release(*data, plan, out=tmp_path / "r", **options)
         assert len(book.balance("d").charges) == 1
 

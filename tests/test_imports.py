@@ -36,6 +36,7 @@ ORDER = [
     "planning",
     "ledger",
     "certificate",
+    "shared_store",
     "store",
     "verification",
     "backends",

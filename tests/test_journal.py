@@ -17,7 +17,7 @@ import pytest
 from builders import make_data, make_plan, make_schema
 from privmix import InvalidInputError, engine, journal, release, store, verify
 from privmix.designs import row_blocks
-from privmix.rng import MasterKey
+from privmix.rng import MasterKey, guessable_secret
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_the_key_is_overwritten_and_never_shown(tmp_path):
     assert "abab" not in repr(entry) + str(entry)
     with run:
         run.begin(entry)
-        assert isinstance(run.read(bytes.fromhex("cd" * 32)).key, MasterKey)
+        assert isinstance(run.read("cd" * 32).key, MasterKey)
         path = run.folder / "journal.json"
         os.link(path, tmp_path / "copy")  # what an undelete would find
         run.destroy_journal()
@@ -219,8 +219,6 @@ def test_the_key_is_overwritten_and_never_shown(tmp_path):
 
 def test_the_sealed_folder_holds_no_key(tmp_path, plan):
     made = release(*make_data(plan.data_schema, 60), plan, out=tmp_path / "r", test_seed=5)
-    secret = journal.Journal(
-        secret=engine.guessable_secret(5).hex(), context="", private=False
-    ).secret
+    secret = journal.Journal(secret=guessable_secret(5).hex(), context="", private=False).secret
     assert all(secret.encode() not in content for content in tree(made.folder).values())
     assert np.isfinite(made.features).all()

@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from builders import make_data, make_plan, make_schema
-from privmix import InvalidInputError, engine, release
+from privmix import InvalidInputError, journal, release
 from privmix.accounting import (
     ComposedEvent,
     GaussianEvent,
@@ -195,7 +195,7 @@ class TestReleases:
         def never(*arguments):
             raise AssertionError("a key was drawn before the charge")
 
-        monkeypatch.setattr(engine, "fresh_secret", never)
+        monkeypatch.setattr(journal, "fresh_secret", never)
         with pytest.raises(InvalidInputError, match="is spent"):
             release(*data, self.plan, out=tmp_path / "r", ledger=ledger.path, dataset_id="d")
 

@@ -85,3 +85,36 @@ def test_published_values_are_the_nearest_floats(kind):
     out = np.empty((2, 2), dtype=np.float32)
     divide(sums, noise, 3.0, out)
     assert np.array_equal(out, ((sums.astype(np.int64) + noise) / 3.0).astype(np.float32))
+
+
+def test_sums_are_joined_and_travel_narrow():
+    """Numbers past 32 bits stay wide; what was joined to others stays as it was."""
+    for number, kind in ((2**31 - 1, np.int32), (-(2**31), np.int32), (2**31, np.int64)):
+        sums = BlockSums(1, 2, 1, weighted=True)
+        sums.features[0, 1] = sums.labels[0, 0] = number
+        sums.narrow()
+        assert (sums.features.dtype, sums.features[0, 1]) == (kind, number)
+        assert (sums.labels.dtype, sums.labels[0, 0]) == (kind, number)
+    wide = BlockSums(1, 2, 1, weighted=True)
+    wide.features[:] = wide.labels[:] = 2**31 - 1
+    narrow = BlockSums(1, 2, 1, weighted=True)
+    narrow.features[:] = narrow.labels[:] = 2**31 - 1
+    narrow.narrow()
+    for _ in range(2):
+        wide.add_sums(narrow)
+    assert wide.features.tolist() == [[3 * (2**31 - 1)] * 2]
+    assert wide.labels.tolist() == [[3 * (2**31 - 1)]]
+    assert narrow.features.tolist() == [[2**31 - 1] * 2]
+
+
+def test_joined_sums_are_widened_before_they_overflow():
+    """Each half holds 40 000 records of the largest value; together they pass 2^31."""
+    values = np.full((1, 3), 32767, dtype=np.int16)
+    halves = [BlockSums(1, 3, 0), BlockSums(1, 3, 0)]
+    some = Inclusions(np.array([0, 40_000]), np.zeros(40_000, dtype=np.int32))
+    for half in halves:
+        half.add(values, np.zeros(1, dtype=np.int32), 1, np.zeros(1, dtype=np.int64), some)
+        assert half.features.dtype == np.int32
+    halves[1].narrow()
+    halves[0].add_sums(halves[1])
+    assert halves[0].features.tolist() == [[80_000 * 32767] * 3]

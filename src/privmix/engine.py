@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -34,8 +34,8 @@ from privmix.designs import (
     uniform_inclusions,
 )
 from privmix.extractor import Extractor, ExtractorIdentity
-from privmix.journal import Journal, RunFolder, write_durably
-from privmix.ledger import Ledger
+from privmix.journal import Charge, Journal, RunFolder, check_out, make_once, write_durably
+from privmix.ledger import ledger_charge
 from privmix.mechanism import MixtureConfig, ReleaseConfig
 from privmix.memory import MemoryLayout
 from privmix.mixing import BlockSums, divide
@@ -51,7 +51,8 @@ from privmix.records import (
     feature_source,
 )
 from privmix.resources import default_threads, parse_bytes, return_memory, spare_memory
-from privmix.rng import KeyStream, MasterKey, fresh_secret, guessable_secret
+from privmix.rng import KeyStream, MasterKey, fresh_name
+from privmix.shared_store import STATE_NAME, SharedParts, store_location
 from privmix.sources import Source
 from privmix.store import (
     CARD_NAME,
@@ -62,11 +63,10 @@ from privmix.store import (
     empty_preprocessor,
     file_digests,
     part_layout,
-    part_path,
+    part_name,
     write_part,
 )
 
-Charge = Callable[[str], object]
 # 1 January 2000: a date that archives of every kind can hold, the same for every release.
 _FILE_TIME = 946684800
 _NOISE_AT_ONCE = 1 << 16  # draws that stay in the cache until they are added
@@ -297,6 +297,7 @@ def release(
     backend: BackendName = "local",
     scheduler: str | None = None,
     workers: int | None = None,
+    store: str | Path | None = None,
     threads: int | None = None,
     extractor: Extractor | None = None,
     max_memory: int | str | None = None,
@@ -325,6 +326,10 @@ def release(
             ``privmix.backends.open_backend``. The rows do not depend on it.
         scheduler: ``dask``: address of the cluster's scheduler.
         workers: ``dask`` without a scheduler: number of worker processes on this machine.
+        store: A folder that does not exist yet or is empty, or the URL of an object store
+            (``s3://...``), for the parts: the process that has finished a part writes it there, with
+            ``dask`` a worker. In the end the store holds the whole release, and ``out`` all but the
+            parts.
         threads: Number of threads; all processors by default. The rows do not depend on it.
         extractor: A public extractor (``privmix.features.get_extractor``), which the certificate
             then names; without one, features are taken as given.
@@ -347,6 +352,7 @@ def release(
         )
     threads = default_threads() if threads is None else _validate.integer("threads", threads)
     target = check_out(out)
+    location = None if store is None else store_location(store)
     recheck_plan(plan)
     check_units(plan, units is not None)
     if extractor is not None:
@@ -362,7 +368,7 @@ def release(
         in_memory=layout.in_memory,
         threads=threads,
     )
-    charge = ledger_charge(ledger, dataset_id, plan, note=target.name)
+    charge = ledger_charge(ledger, dataset_id, plan.event, note=target.name)
     with open_backend(backend, threads, scheduler, workers) as place:
         return release_records(
             records,
@@ -373,6 +379,7 @@ def release(
             charge=charge,
             test_seed=test_seed,
             backend=place,
+            store=location,
             extractor=None if extractor is None else extractor.identity,
             progress=progress,
         )
@@ -405,15 +412,17 @@ def release_records(
     test_seed: int | None = None,
     backend: Backend | None = None,
     threads: int = 1,
+    store: str | None = None,
     extractor: ExtractorIdentity | None = None,
     progress: Progress | None = None,
 ) -> Release:
     """Publish bounded records: draw and write in a private run folder, seal, and move into place.
 
-    ``charge`` is called with the run's name before the key is drawn, and never after that. A run
-    that was cut off in between calls it again, with the same name.
+    ``charge`` is called with the run's name before the key is drawn, and again, with the same name,
+    when the run is resumed.
     ``sums_bytes`` bounds the sums of one sweep over streamed records. Without a ``backend``, that many
-    ``threads`` of this process do the mixing.
+    ``threads`` of this process do the mixing. ``store`` is a shared store for the parts, out of
+    ``shared_store.store_location``.
     """
     # Validated here, where every release passes: a copy with changed fields (``model_copy``) was not.
     plan = ReleasePlan.from_json(plan.to_json())
@@ -423,41 +432,58 @@ def release_records(
     return_memory()  # the accountant's grids
     origin = b"" if extractor is None else extractor.model_dump_json().encode()
     context = hashlib.sha256(plan.digest() + records.digest() + origin).digest()
-    with RunFolder(out) as run:
-        check_out(out)  # again: another run may just have finished
-        if run.is_unfinished and not resume:
-            allowed = f"resume (--resume), or a new start after removing {run.folder}"
-            _validate.fail(f"out={out}", allowed, "a new run beside one that was cut off")
-        if resume and not run.is_unfinished:
-            _validate.fail(f"out={out}", "a run that was cut off, to resume", "none")
-        new = not run.is_unfinished
-        if new:
-            run.begin(Journal(context=context.hex(), charged=charge is not None))
-        if run.has_journal:
-            journal = run.read(context)
-            if journal.secret is None:
-                try:
-                    journal = _draw_key(run, journal, charge, test_seed)
-                except _validate.InvalidInputError:
-                    if new:  # refused: nothing is charged, and nothing is drawn
-                        run.abandon()
-                    raise
-            certificate = certificate.model_copy(update={"private": journal.private})
-            sampled = _sampled(plan, records, journal.key)
-            mixed = _preprocess(run.release_folder, plan, sampled, journal.key)
-            job = Job(plan.mechanism, mixed, journal.key, make_mixers, sums_bytes)
-            backend = LocalBackend(threads) if backend is None else backend
-            _write_parts(run.release_folder, plan, job, backend, progress)
-            _seal(run.release_folder, plan, certificate)
-        run.destroy_journal()
-        sealed = Release(run.release_folder).certificate
-        if sealed.model_copy(update={"files": {}, "private": True}) != certificate.model_copy(
-            update={"private": True}
-        ):
+
+    place = LocalBackend(threads) if backend is None else backend
+
+    def prepare(run: RunFolder) -> None:
+        if store is not None and Path(store).is_relative_to(out):
+            _validate.fail("store", "a place outside the release folder", store)
+        if store is not None and not (run.folder / STATE_NAME).exists():
+            SharedParts(location=store, token=fresh_name()).write(run)
+        shared = SharedParts.of_run(run, store)
+        if shared is not None:
+            shared.store.claim()
+            try:
+                place.check_store(shared.store)
+            finally:
+                shared.store.give_up()
+
+    def make(run: RunFolder, journal: Journal) -> None:
+        folder, key = run.release_folder, journal.key
+        mixed = _preprocess(folder, plan, _sampled(plan, records, key), key)
+        job = Job(plan.mechanism, mixed, key, make_mixers, sums_bytes)
+        shared = SharedParts.of_run(run, store)
+        if shared is None:
+            _write_parts(folder, plan, job, place, progress)
+        else:
+            shared = _write_shared_parts(run, plan, job, place, shared, progress)
+        digests = {} if shared is None else shared.digests
+        _seal(folder, plan, certificate.model_copy(update={"private": journal.private}), digests)
+
+    def finish(run: RunFolder) -> None:
+        shared, folder = SharedParts.of_run(run, store), run.release_folder
+        sealed = Release(folder).certificate
+        if sealed.model_copy(update={"files": {}, "private": True}) != certificate:
             # Cut off between sealing and publishing: the journal is gone, the plan is known still.
             _validate.fail(f"resuming {out}", "the plan it was begun with", "another")
-        _make_alike(run.release_folder)  # again, for a run that was cut off just before
-        run.publish()
+        if shared is not None:
+            shared.store.complete(folder, FILE_NAME)
+            if "://" not in shared.location:
+                with suppress(PermissionError):  # files of workers that run as somebody else
+                    _make_alike(Path(shared.location))
+        _make_alike(folder)
+
+    begun = Journal(context=context.hex())
+    make_once(
+        out,
+        begun,
+        make,
+        finish,
+        prepare=prepare,
+        resume=resume,
+        charge=charge,
+        test_seed=test_seed,
+    )
     return Release(out)
 
 
@@ -482,21 +508,6 @@ def _check_count(plan: ReleasePlan, records: Records) -> None:
         if config.design == "uniform" and records.count != config.num_records:
             # Under replace_one the number of records is public, so saying it gives nothing away.
             _validate.fail("records", f"exactly num_records = {config.num_records}", records.count)
-
-
-def _draw_key(
-    run: RunFolder, journal: Journal, charge: Charge | None, test_seed: int | None
-) -> Journal:
-    """Charge a run, then draw its key and keep it in the journal."""
-    if journal.charged and charge is None:
-        _validate.fail(f"resuming {run.out}", "the ledger it was begun with", "none")
-    if charge is not None:
-        charge(journal.run_id)
-    secret = fresh_secret() if test_seed is None else guessable_secret(test_seed)
-    drawn = {"secret": secret.hex(), "private": test_seed is None}
-    journal = journal.model_copy(update=drawn)
-    run.write(journal)
-    return journal
 
 
 def _preprocess(folder: Path, plan: ReleasePlan, records: Records, key: MasterKey) -> Records:
@@ -525,7 +536,7 @@ def _write_parts(
     missing = []
     done = 0
     for number, pieces in enumerate(part_layout(plan.mechanism)):
-        if part_path(folder, number).exists():
+        if (folder / part_name(number)).exists():
             done += sum(block.num_rows for _, block in pieces)
         else:
             missing.append((number, pieces))
@@ -541,15 +552,48 @@ def _write_parts(
                     progress(done, plan.num_mixtures)
 
         for number, pieces in missing:
-            write_part(part_path(folder, number), plan.mechanism, pieces_done(pieces))
+            write_part(folder / part_name(number), plan.mechanism, pieces_done(pieces))
 
 
-def _seal(folder: Path, plan: ReleasePlan, certificate: Certificate) -> None:
-    """Write the card and the certificate, which makes the folder a release."""
+def _write_shared_parts(
+    run: RunFolder,
+    plan: ReleasePlan,
+    job: Job,
+    backend: Backend,
+    shared: SharedParts,
+    progress: Progress | None,
+) -> SharedParts:
+    """Have the parts written to a store that are not known to be there, and read all of them back."""
+    shared.store.claim()
+    layout = list(enumerate(part_layout(plan.mechanism)))
+    sizes = {part_name(n): sum(block.num_rows for _, block in pieces) for n, pieces in layout}
+    missing = [part for part in layout if part_name(part[0]) not in shared.digests]
+    with closing(backend.parts(job, missing, shared.store)) as written:
+        for name, digest in written:
+            shared = shared.with_digest(name, digest)
+            shared.write(run)
+            if progress is not None:
+                progress(sum(sizes[part] for part in shared.digests), plan.num_mixtures)
+    damaged = shared.store.check(shared.digests)
+    if damaged:
+        shared.without(damaged).write(run)
+        allowed = "parts as they were written; resume (--resume) makes others again"
+        _validate.fail(shared.store.place, allowed, f"others: {', '.join(damaged)}")
+    return shared
+
+
+def _seal(
+    folder: Path, plan: ReleasePlan, certificate: Certificate, shared: dict[str, str]
+) -> None:
+    """Write the card and the certificate, which makes the folder a release.
+
+    ``shared`` are the digests of parts that are elsewhere.
+    """
     for leftover in folder.rglob("*.tmp"):
         leftover.unlink()
     write_durably(folder / CARD_NAME, dataset_card(plan).encode())
-    certificate = certificate.model_copy(update={"files": file_digests(folder)})
+    digests = dict(sorted((file_digests(folder) | shared).items()))
+    certificate = certificate.model_copy(update={"files": digests})
     write_durably(folder / FILE_NAME, certificate.to_bytes())
 
 
@@ -560,38 +604,6 @@ def _make_alike(folder: Path) -> None:
     for path in [*folder.rglob("*"), folder]:
         path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
         os.utime(path, (_FILE_TIME, _FILE_TIME))
-
-
-def ledger_charge(
-    ledger: str | Path | None, dataset_id: str | None, plan: ReleasePlan, note: str
-) -> Charge | None:
-    """Return what charges a plan to a ledger, given the run's name, or None without one."""
-    if (ledger is None) != (dataset_id is None):
-        given = "ledger" if dataset_id is None else "dataset_id"
-        _validate.fail("ledger and dataset_id", "both, or neither", f"{given} alone")
-    if ledger is None or dataset_id is None:
-        return None
-    if not Path(ledger).is_file():
-        _validate.fail("ledger", "an existing ledger; see privmix ledger open", str(ledger))
-    book, name = Ledger(ledger), dataset_id
-    return lambda run_id: book.charge(name, plan.event, note=note, run_id=run_id)
-
-
-def check_out(out: str | Path) -> Path:
-    """Return the absolute path of a release folder that can be made, or fail."""
-    path = Path(out).absolute()
-    free = "a folder that does not exist yet or is empty"
-    if path.is_symlink():
-        _validate.fail(f"out={out}", free, "a symbolic link")
-    if path.exists() and not path.is_dir():
-        _validate.fail(f"out={out}", free, "a file")
-    if path.is_dir() and any(path.iterdir()):
-        _validate.fail(f"out={out}", free, "a folder with files in it")
-    if not path.parent.is_dir():
-        _validate.fail(f"out={out}", "a place in an existing folder", "no such folder")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        _validate.fail(f"out={out}", "a place in a writable folder", "one that is not writable")
-    return path
 
 
 def recheck_plan(plan: ReleasePlan) -> None:

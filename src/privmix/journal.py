@@ -1,8 +1,8 @@
-"""The private run folder of a release in the making: its lock, its journal, its unfinished rows.
+"""The private run folder of a release or a model in the making: its lock, its journal, its files.
 
 The journal holds the master key, so that a run that was cut off repeats the same bits instead of
 publishing a second noisy version of the same rows. It is readable by its owner alone, and destroyed
-before the release appears under its name.
+before what was made appears under its name. :func:`make_once` is the whole of a run.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -18,11 +19,16 @@ from pydantic import Field
 
 from privmix import _validate
 from privmix._validate import FrozenModel
-from privmix.rng import MasterKey, fresh_name
+from privmix.rng import MasterKey, fresh_name, fresh_secret, guessable_secret
 
 FORMAT_VERSION: Literal[1] = 1
 JOURNAL_NAME = "journal.json"
+_LOCK_NAME = "lock"
 _RELEASE_DIR = "release"
+
+Charge = Callable[
+    [str], object
+]  # charges a ledger, given the run's name; again, and nothing happens
 
 
 class Journal(FrozenModel):
@@ -78,7 +84,7 @@ class RunFolder:
     def __enter__(self) -> Self:
         try:
             self.folder.mkdir(mode=0o700, exist_ok=True)
-            self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            self._lock = os.open(self.folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             _validate.fail(f"out={self.out}", "a place in a writable folder", error.strerror)
         try:
@@ -115,6 +121,10 @@ class RunFolder:
 
     def begin(self, journal: Journal) -> None:
         """Write the journal of a new run, durably, before anything is charged or drawn."""
+        self.destroy_journal()
+        for path in self.folder.iterdir():  # what an earlier run left is not this one's
+            if path.name != _LOCK_NAME:
+                path.unlink() if path.is_file() else shutil.rmtree(path)
         self.write(journal)
         self.release_folder.mkdir()
 
@@ -127,7 +137,7 @@ class RunFolder:
         shutil.rmtree(self.release_folder, ignore_errors=True)
         self._journal_path.unlink()
 
-    def read(self, context: bytes) -> Journal:
+    def read(self, context: str) -> Journal:
         """Read the journal of an earlier run; it must belong to the same plan and records.
 
         Raises:
@@ -135,7 +145,7 @@ class RunFolder:
 
         """
         journal = Journal.from_json(self._journal_path.read_bytes(), place=JOURNAL_NAME)
-        if journal.context != context.hex():
+        if journal.context != context:
             _validate.fail(
                 f"resuming {self.out}", "the plan and the records it was begun with", "others"
             )
@@ -162,16 +172,119 @@ class RunFolder:
         sync(self.out.parent)
 
 
-def write_durably(path: Path, content: bytes, *, mode: int = 0o644) -> None:
-    """Write a file so that it is there whole, or not at all, even after a power cut."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    temporary.unlink(missing_ok=True)
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+def make_once(
+    out: Path,
+    begun: Journal,
+    make: Callable[[RunFolder, Journal], None],
+    finish: Callable[[RunFolder], None],
+    *,
+    prepare: Callable[[RunFolder], None] | None = None,
+    resume: bool = False,
+    charge: Charge | None = None,
+    test_seed: int | None = None,
+) -> None:
+    """Make a release folder in a run that is charged once, and gives the same bits if resumed.
+
+    Whatever cuts a run off, one of the same arguments with ``resume`` goes on: the charge comes
+    before the key, the key before the first draw, the seal after the last file, the end of the key
+    after the seal, and the folder's name last.
+
+    Args:
+        out: The folder, which :func:`check_out` accepts.
+        begun: The journal of a run that starts.
+        make: Writes the files that are not there yet and seals the folder, given the key. It is
+            called again if the run was cut off before the end of the key.
+        finish: Checks the sealed folder without the key; called again if the run was cut off.
+        prepare: Refuses, before the charge, what cannot be made; called again on resuming.
+        resume: Go on with a run that was cut off.
+        charge: Charges the run, by its name, before the key is drawn, and whenever it is resumed.
+        test_seed: A key for tests.
+
+    Raises:
+        InvalidInputError: Nothing to resume, or something and no ``resume``; other plan or records
+            than the run was begun with; a charge that is refused. Nothing is drawn then.
+
+    """
+    with RunFolder(out) as run:
+        check_out(out)  # again: another run may just have finished
+        new = not run.is_unfinished
+        if not new and not resume:
+            allowed = f"resume (--resume), or a new start after removing {run.folder}"
+            _validate.fail(f"out={out}", allowed, "a new run beside one that was cut off")
+        if new and resume:
+            _validate.fail(f"out={out}", "a run that was cut off, to resume", "none")
+        if new:
+            run.begin(begun.model_copy(update={"charged": charge is not None}))
+        if run.has_journal:
+            try:
+                journal = run.read(begun.context)
+                if prepare is not None:
+                    prepare(run)
+                journal = _with_key(run, journal, charge, test_seed)
+            except _validate.InvalidInputError:
+                if new:  # refused: nothing is charged, and nothing is drawn
+                    run.abandon()
+                raise
+            make(run, journal)
+        run.destroy_journal()
+        finish(run)
+        run.publish()
+
+
+def _with_key(
+    run: RunFolder, journal: Journal, charge: Charge | None, test_seed: int | None
+) -> Journal:
+    """Charge a run, once by its name however often it is resumed; then draw its key, once."""
+    if journal.secret is None and journal.charged and charge is None:
+        _validate.fail(f"resuming {run.out}", "the ledger it was begun with", "none")
+    if charge is not None:
+        charge(journal.run_id)
+    if journal.secret is not None:
+        return journal
+    secret = fresh_secret() if test_seed is None else guessable_secret(test_seed)
+    drawn = {"secret": secret.hex(), "private": journal.private and test_seed is None}
+    journal = journal.model_copy(update=drawn)
+    run.write(journal)
+    return journal
+
+
+def check_out(out: str | Path) -> Path:
+    """Return the absolute path of a release folder that can be made, or fail."""
+    path = Path(out).absolute()
+    free = "a folder that does not exist yet or is empty"
+    if path.is_symlink():
+        _validate.fail(f"out={out}", free, "a symbolic link")
+    if path.exists() and not path.is_dir():
+        _validate.fail(f"out={out}", free, "a file")
+    if path.is_dir() and any(path.iterdir()):
+        _validate.fail(f"out={out}", free, "a folder with files in it")
+    if not path.parent.is_dir():
+        _validate.fail(f"out={out}", "a place in an existing folder", "no such folder")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        _validate.fail(f"out={out}", "a place in a writable folder", "one that is not writable")
+    return path
+
+
+def write_durably(
+    path: Path, content: bytes, *, mode: int = 0o644, temporary: str | None = None
+) -> None:
+    """Write a file so that it is there whole, or not at all, even after a power cut.
+
+    Args:
+        path: The file.
+        content: All of it.
+        mode: Its permissions.
+        temporary: Its name until it is whole; of a name of their own, several may be written at once.
+
+    """
+    unfinished = path.with_name(temporary or f"{path.name}.tmp")
+    unfinished.unlink(missing_ok=True)
+    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(handle, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    temporary.rename(path)
+    unfinished.rename(path)
     sync(path.parent)
 
 

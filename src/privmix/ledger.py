@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -219,3 +219,24 @@ class Ledger:
             epsilon_spent=spent,
             charges=charges,
         )
+
+
+def ledger_charge(
+    ledger: str | Path | None, dataset_id: str | None, event: Event, note: str
+) -> Callable[[str], Balance] | None:
+    """Return what charges an event to a ledger, given the run's name, or None without a ledger.
+
+    Raises:
+        InvalidInputError: A ledger without a data set's name or the other way round, or no such
+            ledger.
+
+    """
+    if (ledger is None) != (dataset_id is None):
+        given = "ledger" if dataset_id is None else "dataset_id"
+        _validate.fail("ledger and dataset_id", "both, or neither", f"{given} alone")
+    if ledger is None or dataset_id is None:
+        return None
+    if not Path(ledger).is_file():
+        _validate.fail("ledger", "an existing ledger; see privmix ledger open", str(ledger))
+    book, name = Ledger(ledger), dataset_id
+    return lambda run_id: book.charge(name, event, note=note, run_id=run_id)

@@ -185,6 +185,18 @@ class BlockSums:
         self.features[rows] += once.features
         self.labels[rows] += once.labels
 
+    def add_sums(self, sums: BlockSums) -> None:
+        """Add sums of other records, narrow or not, to the same rows; these are not narrow."""
+        self._make_room(np.arange(self._counts.size), sums._counts)
+        if sums.features.dtype.itemsize > self.features.dtype.itemsize:
+            self._widen()
+        self.features += sums.features
+        self.labels += sums.labels
+
+    def narrow(self) -> None:
+        """Halve what finished sums take where all their numbers allow it, to travel."""
+        self.features, self.labels = _narrow(self.features), _narrow(self.labels)
+
     def _make_room(self, rows: NDArray[np.int64], more: NDArray[np.int64]) -> None:
         self._counts[rows] += more
         if self._counts.max(initial=0) > _RECORDS_PER_INT32:
@@ -192,3 +204,8 @@ class BlockSums:
 
     def _widen(self) -> None:
         self.features = self.features.astype(np.int64, copy=False)
+
+
+def _narrow(sums: NDArray[Any]) -> NDArray[Any]:
+    fits = sums.min(initial=0) >= -(1 << 31) and sums.max(initial=0) < 1 << 31
+    return sums.astype(np.int32, copy=False) if fits else sums

@@ -7,6 +7,7 @@ A folder holds ``certificate.json``, the dataset card ``README.md`` and Parquet 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
 import stat
@@ -49,6 +50,7 @@ class Rows(NamedTuple):
 
 
 Piece = tuple[int, RowBlock]
+Part = tuple[int, list[Piece]]  # its number, and what it holds
 
 
 def part_layout(mechanism: ReleaseConfig) -> list[list[Piece]]:
@@ -68,25 +70,38 @@ def part_layout(mechanism: ReleaseConfig) -> list[list[Piece]]:
     return parts
 
 
-def part_path(folder: Path, number: int) -> Path:
-    """Return where a part of a release folder goes."""
-    return folder / DATA_DIR / f"part-{number:05d}.parquet"
+def part_name(number: int) -> str:
+    """Return the name of a part below the release folder."""
+    return f"{DATA_DIR}/part-{number:05d}.parquet"
 
 
 def write_part(path: Path, mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]) -> None:
     """Write one Parquet part from its pieces of (table, rows), whole or not at all."""
-    schema = _columns(mechanism)
     path.parent.mkdir(exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp")
-    # Noise does not compress; plain pages are the fastest to write and to read.
-    options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
-    with pq.ParquetWriter(temporary, schema, **options) as writer:
-        for table, rows in pieces:
-            arrays = [_column(name, table, rows) for name in schema.names]
-            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+    _write_pieces(temporary, mechanism, pieces)
     sync(temporary)
     temporary.rename(path)
     sync(path.parent)
+
+
+def part_bytes(mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]) -> bytes:
+    """Return what :func:`write_part` writes."""
+    sink = io.BytesIO()
+    _write_pieces(sink, mechanism, pieces)
+    return sink.getvalue()
+
+
+def _write_pieces(
+    sink: Path | io.BytesIO, mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]
+) -> None:
+    schema = _columns(mechanism)
+    # Noise does not compress; plain pages are the fastest to write and to read.
+    options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    with pq.ParquetWriter(sink, schema, **options) as writer:
+        for table, rows in pieces:
+            arrays = [_column(name, table, rows) for name in schema.names]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
 def _column(name: str, table: int, rows: Rows) -> pa.Array:

@@ -8,15 +8,17 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from builders import make_data, make_plan, make_schema
-from privmix import InvalidInputError, bound_records, release
+from privmix import InvalidInputError, bound_records, release, shared_store, store
 from privmix.designs import RowBlock
 from privmix.engine import make_mixers, release_records
 from privmix.ledger import Ledger
+from privmix.mixing import BlockSums
 from privmix.rng import MasterKey, guessable_secret
 
 distributed = pytest.importorskip("distributed")
@@ -120,15 +122,6 @@ def test_small_records_lie_with_every_worker(tmp_path, task, four, monkeypatch):
     assert there.certificate_digest == here.certificate_digest
 
 
-def test_what_travels_is_narrow_where_it_fits():
-    for number, kind in ((2**31 - 1, np.int32), (-(2**31), np.int32), (2**31, np.int64)):
-        narrow = back_end._narrow(np.array([[0, number]]))
-        assert (narrow.dtype, narrow[0, 1]) == (kind, number)
-    large = PartialSums((np.array([[2**31 - 1]], dtype=np.int32), np.zeros((1, 0), np.int32)))
-    assert back_end._add(large, large).sums[0][0, 0] == 2**32 - 2
-    assert back_end._add(large, large).sums[0].dtype == np.int64
-
-
 def test_one_worker_and_more_classes_than_records(tmp_path, small_runs):
     """Parts without a record, and a class without one."""
     plan = make_plan(make_schema(7), "stratified", 5.0, sampling_prob=0.5, rows_per_class=3)
@@ -174,6 +167,105 @@ def test_a_killed_worker_changes_nothing(tmp_path):
         again = release_records(records, plan, out=tmp_path / "again", **options)
         assert killed[0] not in client.run(os.getpid).values()
     assert here.certificate_digest == there.certificate_digest == again.certificate_digest
+
+
+def sorted_files(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*.*")}
+
+
+@pytest.fixture
+def small_parts(monkeypatch) -> None:
+    """A part of one or two blocks."""
+    monkeypatch.setattr(store, "_PART_BYTES", 600)
+
+
+@pytest.mark.parametrize("divided", [False, True])
+@pytest.mark.parametrize("place", ["folder", "memory"])
+def test_workers_write_the_parts(tmp_path, task, four, monkeypatch, small_parts, divided, place):
+    x, y, plan = task
+    if not divided:
+        monkeypatch.setattr(back_end, "_PART_BYTES", 1 << 30)
+    here = release(x, y, plan, out=tmp_path / "here", test_seed=1)
+    where = tmp_path / "store" if place == "folder" else f"memory://{tmp_path.name}"
+    monkeypatch.setattr(back_end.DaskBackend, "rows", None)  # none come back
+    options = {"backend": "dask", "scheduler": four.scheduler_address, "test_seed": 1}
+    there = release(x, y, plan, out=tmp_path / "there", store=where, **options)
+    assert there.certificate_digest == here.certificate_digest
+    assert not list(there.folder.rglob("*.parquet"))
+    if place == "folder":
+        assert sorted_files(where) == sorted_files(here.folder)
+
+
+@pytest.mark.parametrize("task", ["poisson"], indirect=True)
+def test_a_part_written_twice_is_the_same(tmp_path, task, four, monkeypatch, small_parts):
+    """Each part is written by two tasks, and the second stands."""
+    x, y, plan = task
+    honest, sent = back_end._Run.submit_part, []
+
+    def twice(run, part):
+        sent.append(honest(run, part).result())
+        again = honest(run, part)
+        assert again.result() == sent[-1]
+        return again
+
+    monkeypatch.setattr(back_end._Run, "submit_part", twice)
+    here = release(x, y, plan, out=tmp_path / "here", test_seed=1)
+    options = {"backend": "dask", "scheduler": four.scheduler_address, "test_seed": 1}
+    release(x, y, plan, out=tmp_path / "there", store=tmp_path / "store", **options)
+    assert len(sent) == len(list(here.folder.rglob("*.parquet"))) > 1
+    assert sorted_files(tmp_path / "store") == sorted_files(here.folder)
+
+
+@pytest.mark.parametrize("task", ["poisson"], indirect=True)
+def test_a_store_that_fills_up(tmp_path, task, four, monkeypatch, small_parts):
+    """A worker's failure is told, whatever its kind; nothing is sealed; the run goes on later."""
+    x, y, plan = task
+    honest = shared_store.Folder.put
+
+    def full(self, name, content):
+        if name == "data/part-00001.parquet":
+            raise TimeoutError("the store is slow")
+        honest(self, name, content)
+
+    options = {"backend": "dask", "scheduler": four.scheduler_address, "test_seed": 1}
+    options |= {"out": tmp_path / "r", "store": tmp_path / "store"}
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="part-00001.*is slow"):
+        patch.setattr(shared_store.Folder, "put", full)
+        release(x, y, plan, **options)
+    assert not list(tmp_path.rglob("certificate.json"))
+    release(x, y, plan, **options | {"backend": "local", "scheduler": None, "resume": True})
+    here = release(x, y, plan, out=tmp_path / "here", test_seed=1)
+    assert sorted_files(tmp_path / "store") == sorted_files(here.folder)
+
+
+def test_a_worker_killed_while_parts_are_written(tmp_path, monkeypatch):
+    """Two processes, SIGKILL to one when a part is there: the store ends as the local release."""
+    schema = make_schema(num_features=50, num_records=70_000)
+    plan = make_plan(schema, "signed", 5.0, mix_size=10, num_mixtures=40_000)
+    monkeypatch.setattr(store, "_PART_BYTES", 1 << 20)  # the holder lays parts out
+    records = bound_records(*make_data(schema, 70_000), schema)
+    here = release_records(records, plan, out=tmp_path / "here", test_seed=1)
+    killed = []
+
+    def kill(done: int, total: int) -> None:
+        if not killed:
+            killed.append(min(client.run(os.getpid).values()))
+            os.kill(killed[0], signal.SIGKILL)
+
+    with DaskBackend(None, 2, 2) as backend:
+        client = backend._client
+        release_records(
+            records,
+            plan,
+            out=tmp_path / "there",
+            store=str(tmp_path / "store"),
+            progress=kill,
+            test_seed=1,
+            backend=backend,
+        )
+    assert killed
+    assert len(list(here.folder.rglob("*.parquet"))) > 3
+    assert sorted_files(tmp_path / "store") == sorted_files(here.folder)
 
 
 def release_while(change, tmp_path, task, scheduler) -> tuple[str, str]:
@@ -304,15 +396,17 @@ def test_no_key_and_no_record_in_graphs_or_logs(tmp_path, task, four, monkeypatc
 
 def test_failing_tasks_show_no_sums(four):
     """A worker logs the arguments of a task that fails."""
-    sums = PartialSums((np.full((2, 2), 123456), np.zeros((2, 0), dtype=np.int64)))
+    some = BlockSums(2, 2, 0)
+    some.features[:] = 123456
+    sums = PartialSums([some])
     log, logger = Everything(), logging.getLogger("distributed.worker")
     logger.addHandler(log)
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         with distributed.Client(four.scheduler_address, set_as_default=False) as client:
-            block = RowBlock(0, 0, 2, None)
-            future = client.submit(back_end._publish, "nobody", 0, block, sums, sums)
+            pieces = [(0, RowBlock(0, 0, 2, None))]
+            future = client.submit(back_end._rows, "nobody", pieces, 0, 2, sums)
             with pytest.raises(back_end.NotEquipped):
                 future.result(timeout=10)
     finally:
@@ -321,7 +415,7 @@ def test_failing_tasks_show_no_sums(four):
     said = "\n".join(log.said)
     assert "Compute Failed" in said
     assert "123456" not in said + repr(sums)
-    assert sums.__sizeof__() == 32
+    assert sums.__sizeof__() == 16
 
 
 @pytest.mark.parametrize("task", ["poisson"], indirect=True)
@@ -331,19 +425,19 @@ def test_a_task_done_twice_gives_the_same(task, monkeypatch):
     records = bound_records(x, y, plan.data_schema)
     key = MasterKey.for_test(1, b"")
     (whole,) = make_mixers(plan.mechanism, records, key)
-    shards = len(whole.shards)
-    monkeypatch.setattr(back_end, "_mixer", lambda run, table, part: whole)
-    for block in plan.mechanism.blocks:
-        one, other = (back_end._sums("run", 0, block, part, 2) for part in range(2))
-        first = back_end._publish("run", 0, block, one, other)
-        second = back_end._publish("run", 0, block, one, other)
-        expected = whole.rows(block)
-        for rows in (first, second):
+    assert len(whole.shards) == 4
+    monkeypatch.setattr(back_end, "_tenant", lambda run, part: (None, [whole]))
+    pieces = [(0, block) for block in plan.mechanism.blocks]
+    one, other = (back_end._sums("run", pieces, part, 3) for part in (0, 1))
+    before = pickle.dumps(one)
+    for _ in range(2):
+        made = back_end._rows("run", pieces, 2, 3, one, other)
+        for (_, block), rows in zip(pieces, made, strict=True):
+            expected = whole.rows(block)
             assert np.array_equal(rows.features, expected.features)
             assert np.array_equal(rows.label_weights, expected.label_weights)
-        assert one.sums[0].any()
-        assert other.sums[0].any()
-    assert shards == 4
+        assert pickle.dumps(one) == before
+        assert one.sums[0].features.any()
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7])
@@ -412,6 +506,22 @@ class TestRefusals:
         calls = iter(["0.0.9"])
         monkeypatch.setattr(back_end, "version", lambda name: next(calls, "0.1.0"))
         self.refuse(tmp_path, "received 0.0.9", scheduler=four.scheduler_address)
+
+    def test_workers_that_do_not_see_the_store(self, tmp_path):
+        """Other processes have another memory."""
+        words = "a place that worker tcp.* can read and write; received another place"
+        self.refuse(tmp_path, words, workers=1, threads=1, store="memory://release")
+        assert shared_store.Objects("memory://release").names() == []
+
+    def test_workers_with_another_pyarrow(self, tmp_path, four, monkeypatch):
+        """They would write other bytes."""
+        versions = iter(["0.1.0"] * 8 + ["1.0"])  # two for each worker; then the holder's
+        monkeypatch.setattr(back_end, "version", lambda name: next(versions, "2.0"))
+        monkeypatch.setattr(
+            back_end, "_check_facts", lambda address, facts: None
+        )  # of privmix alone
+        options = {"scheduler": four.scheduler_address, "store": "memory://refused"}
+        self.refuse(tmp_path, "pyarrow .* where privmix release runs", **options)
 
     def test_nobody_there(self, tmp_path, monkeypatch):
         monkeypatch.setattr(back_end, "_CONNECT_SECONDS", 0.3)

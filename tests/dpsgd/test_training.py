@@ -226,7 +226,7 @@ def test_two_trainings_differ(tmp_path):
 def test_no_step_beyond_the_budget():
     config = make_config()
     steps = trainer.Steps.__new__(trainer.Steps)
-    steps._config = config
+    steps.config = config
     with pytest.raises(RuntimeError, match="budget is spent"):
         steps.gradient(config.num_steps, np.zeros(3))
 

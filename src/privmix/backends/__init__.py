@@ -19,7 +19,8 @@ from privmix.mechanism import MixtureConfig, ReleaseConfig
 from privmix.mixing import BlockSums
 from privmix.records import Records
 from privmix.rng import MasterKey
-from privmix.store import Piece, Rows
+from privmix.shared_store import SharedStore
+from privmix.store import Part, Piece, Rows
 
 BackendName = Literal["local", "dask", "cuda"]
 BACKENDS: tuple[BackendName, ...] = ("local", "dask", "cuda")
@@ -82,8 +83,16 @@ class Backend(Protocol):
     def __exit__(self, *error: Any) -> None:
         """Leave nothing behind."""
 
+    def check_store(self, store: SharedStore) -> None:
+        """Refuse a store that this process or a worker cannot write to."""
+
     def rows(self, job: Job, pieces: Sequence[Piece]) -> Generator[Rows]:
         """Yield the published rows of pieces, in their order."""
+
+    def parts(
+        self, job: Job, parts: Sequence[Part], store: SharedStore
+    ) -> Generator[tuple[str, str]]:
+        """Write parts to a store; yield the (name, SHA-256) of each in their order."""
 
 
 def open_backend(

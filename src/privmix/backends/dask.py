@@ -3,8 +3,9 @@
 The records are divided into parts, runs of the plan's shards, and each worker holds a part in its own
 memory. There are as few parts as let a worker hold one, so that little travels: several workers may
 hold the same part, and small data lies with every worker as a whole. For a block of rows each part is
-sampled and summed where it lies, a tree of additions joins the sums, and the block's noise is added
-once, under the block's key. Published rows come back to the data holder's process, which writes them.
+sampled and summed where it lies, the sums are joined along a tree of the parts, and the block's noise is
+added once, at its root, under the block's key. Published rows come back to the data holder's process, which writes them,
+or one worker gathers those of a file and writes it to a store that all reach (``shared_store``).
 
 **What a task graph holds** is public: a run's random name, and numbers of tables, blocks, rows and
 parts. The key and the records never enter it. They are handed to workers beside it, sealed for one
@@ -25,14 +26,16 @@ Whoever can reach the scheduler can run code on the workers and read everything 
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import pickle
 import threading
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
@@ -42,9 +45,11 @@ from numpy.typing import NDArray
 from privmix import _validate
 from privmix.backends import Job, Mixing
 from privmix.designs import RowBlock
+from privmix.mixing import BlockSums
 from privmix.records import BoundedRecords
 from privmix.rng import Mailbox, MasterKey, fresh_name, seal
-from privmix.store import Piece, Rows
+from privmix.shared_store import SharedStore
+from privmix.store import Part, Piece, Rows, part_bytes, part_name
 
 if TYPE_CHECKING:
     from distributed import Client, Future, LocalCluster, Worker
@@ -54,6 +59,9 @@ _PATIENCE_SECONDS = 1.0  # between looks at who is still there
 _LEASE_SECONDS = 600.0
 _MOST_LOSSES = 20  # restarts without a finished block before giving up
 _PART_BYTES = 1 << 30  # features of a part, about; most of what a worker needs
+_TASK_BYTES = 16 << 20  # rows of a task, about: a task costs some milliseconds by itself
+
+_Task = tuple[Callable[[Any], "Future"], Any, int]  # how to submit what; the mixing tasks it makes
 
 
 class NotEquipped(Exception):
@@ -62,15 +70,15 @@ class NotEquipped(Exception):
 
 @dataclass(frozen=True, repr=False)
 class PartialSums:
-    """Noiseless sums of a block on their way between workers; never shown."""
+    """Noiseless sums of pieces on their way between workers; never shown."""
 
-    sums: tuple[NDArray[Any], NDArray[Any]]
+    sums: list[BlockSums]
 
     def __repr__(self) -> str:
         return "PartialSums(<private>)"
 
     def __sizeof__(self) -> int:
-        return sum(array.nbytes for array in self.sums)
+        return sum(one.features.nbytes + one.labels.nbytes for one in self.sums)
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,7 +133,8 @@ class _Tenant:
 
     def settle(self, sealed: bytes, key: bytes) -> None:
         """Take everything but the features."""
-        self._make, self._mechanism, self._records, count = pickle.loads(self.mailbox.open(sealed))
+        content = pickle.loads(self.mailbox.open(sealed))
+        self._make, self.mechanism, self.store, self._records, count = content
         self._key = MasterKey.opened(key, self.mailbox)
         features = np.empty((count, self._records.num_features), dtype=np.int16)
         self._records = replace(self._records, features=features)
@@ -145,7 +154,7 @@ class _Tenant:
         self.renew()
         with self._lock:
             if self._left == 0 and self._mixers is None:
-                self._mixers = self._make(self._mechanism, self._records, self._key)
+                self._mixers = self._make(self.mechanism, self._records, self._key)
             return self._mixers
 
 
@@ -175,6 +184,13 @@ def _take(run: str, part: int, sealed: bytes, dask_worker: Worker) -> None:
     _tenants[dask_worker.address, run, part].take(sealed)
 
 
+def _store_problem(store: SharedStore, pyarrow: str) -> str | None:
+    """Say why this worker cannot write parts to a store, or not the same bytes, if it cannot."""
+    if version("pyarrow") != pyarrow:
+        return f"pyarrow {version('pyarrow')} here, {pyarrow} where privmix release runs"
+    return store.problem()
+
+
 def _forget(run: str, dask_worker: Worker) -> None:
     for name in [name for name in _tenants if name[:2] == (dask_worker.address, run)]:
         _tenants.pop(name).leave()
@@ -183,7 +199,7 @@ def _forget(run: str, dask_worker: Worker) -> None:
 # Tasks: functions of public numbers, and of what the worker holds.
 
 
-def _mixer(run: str, table: int, part: int | None) -> Mixing:
+def _tenant(run: str, part: int | None) -> tuple[_Tenant, Sequence[Mixing]]:
     from distributed import get_worker
 
     address = get_worker().address
@@ -191,18 +207,40 @@ def _mixer(run: str, table: int, part: int | None) -> Mixing:
         if name[:2] == (address, run) and part in (None, name[2]):
             mixers = tenant.mixers()
             if mixers is not None:
-                return mixers[table]
+                return tenant, mixers
     raise NotEquipped(address)
 
 
-def _rows(run: str, table: int, block: RowBlock) -> Rows:
-    return _mixer(run, table, 0).rows(block)
+def _rows(
+    run: str, pieces: Sequence[Piece], part: int, parts: int, *others: PartialSums
+) -> list[Rows]:
+    """Return the published rows of pieces, given the sums of all parts but one."""
+    return [
+        mixer.publish(block, sums)
+        for mixer, block, sums in _piece_sums(run, pieces, part, parts, others)
+    ]
 
 
-def _sums(run: str, table: int, block: RowBlock, part: int, parts: int) -> PartialSums:
-    mixer = _mixer(run, table, part)
-    sums = mixer.sums(block, shards_of(part, parts, len(mixer.shards)))
-    return PartialSums((_narrow(sums.features), _narrow(sums.labels)))
+def _sums(
+    run: str, pieces: Sequence[Piece], part: int, parts: int, *others: PartialSums
+) -> PartialSums:
+    """Add a part's records to sums of pieces."""
+    made = [sums for *_, sums in _piece_sums(run, pieces, part, parts, others)]
+    for sums in made:
+        sums.narrow()
+    return PartialSums(made)
+
+
+def _piece_sums(
+    run: str, pieces: Sequence[Piece], part: int, parts: int, others: Sequence[PartialSums]
+) -> Iterator[tuple[Mixing, RowBlock, BlockSums]]:
+    _, mixers = _tenant(run, part)
+    for number, (table, block) in enumerate(pieces):
+        mixer = mixers[table]
+        sums = mixer.sums(block, shards_of(part, parts, len(mixer.shards)))
+        for other in others:
+            sums.add_sums(other.sums[number])
+        yield mixer, block, sums
 
 
 def shards_of(part: int, parts: int, num_shards: int) -> range:
@@ -210,29 +248,15 @@ def shards_of(part: int, parts: int, num_shards: int) -> range:
     return range(part * num_shards // parts, (part + 1) * num_shards // parts)
 
 
-def _narrow(sums: NDArray[Any]) -> NDArray[Any]:
-    """Halve what travels, where all numbers allow it: fewer than 65536 records in a row."""
-    fits = sums.min(initial=0) >= -(1 << 31) and sums.max(initial=0) < 1 << 31
-    return sums.astype(np.int32, copy=False) if fits else sums
-
-
-def _total(one: PartialSums, other: PartialSums) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    features, labels = (
-        np.add(a, b, dtype=np.int64) for a, b in zip(one.sums, other.sums, strict=True)
-    )
-    return features, labels
-
-
-def _add(one: PartialSums, other: PartialSums) -> PartialSums:
-    features, labels = _total(one, other)
-    return PartialSums((_narrow(features), _narrow(labels)))
-
-
-def _publish(run: str, table: int, block: RowBlock, one: PartialSums, other: PartialSums) -> Rows:
-    mixer = _mixer(run, table, None)
-    sums = mixer.new_sums(block)
-    sums.features, sums.labels = _total(one, other)
-    return mixer.publish(block, sums)
+def _write(run: str, number: int, tables: Sequence[int], *rows: list[Rows]) -> tuple[str, str]:
+    """Write a part of published rows to the store; return its name and its SHA-256."""
+    tenant, _ = _tenant(run, None)
+    content = part_bytes(tenant.mechanism, zip(tables, chain(*rows), strict=True))
+    try:
+        tenant.store.files.put(part_name(number), content)
+    except Exception as error:  # of whatever library the store needs: one that travels
+        raise OSError(f"{part_name(number)}: {type(error).__name__}: {error}") from None
+    return part_name(number), hashlib.sha256(content).hexdigest()
 
 
 class DaskBackend:
@@ -301,21 +325,48 @@ class DaskBackend:
                 held.close()
         self._client = self._cluster = None
 
+    def check_store(self, store: SharedStore) -> None:
+        """Refuse a store that this process or a worker cannot write to."""
+        _check_store("this process", store, store.problem())
+        for address in self._connected.nthreads():
+            _check_store(f"worker {address}", store, _reach(self._connected, address, store))
+
     def rows(self, job: Job, pieces: Sequence[Piece]) -> Generator[Rows]:
         """Yield the published rows of pieces in order, whoever is lost on the way."""
-        from distributed import KilledWorker
+        run = _Run(self._connected, job)
+        for rows in self._in_order(run, [(run.submit, some, 1) for some in run.divide(pieces)]):
+            yield from rows
 
+    def parts(
+        self, job: Job, parts: Sequence[Part], store: SharedStore
+    ) -> Generator[tuple[str, str]]:
+        """Have workers write parts; yield the (name, SHA-256) of each in their order."""
+        run = _Run(self._connected, job, store)
+        tasks = [(run.submit_part, part, len(run.divide(part[1]))) for part in parts]
+        yield from self._in_order(run, tasks)
+
+    @property
+    def _connected(self) -> Client:
         if self._client is None:
             raise RuntimeError("a back end is entered before it is used")
-        run = _Run(self._client, job)
-        waiting, flying = deque(pieces), deque[tuple[Piece, "Future"]]()
+        return self._client
+
+    def _in_order(self, run: _Run, tasks: Sequence[_Task]) -> Generator[Any]:
+        """Yield the results of tasks in order, with enough of them in flight for all workers."""
+        from distributed import KilledWorker
+
+        waiting, flying = deque(tasks), deque[tuple[_Task, "Future"]]()
         losses = 0
         try:
             while waiting or flying:
-                while waiting and len(flying) < run.ahead:
-                    flying.append((waiting[0], run.submit(waiting.popleft())))
+                # Two at least: the next part is begun before one is written.
+                while waiting and (
+                    len(flying) < 2 or sum(task[2] for task, _ in flying) < run.ahead
+                ):
+                    submit, argument, _ = task = waiting.popleft()
+                    flying.append((task, submit(argument)))
                 try:
-                    rows = flying[0][1].result(timeout=_PATIENCE_SECONDS)
+                    result = flying[0][1].result(timeout=_PATIENCE_SECONDS)
                 except TimeoutError:
                     lost = run.look_around()
                 except (NotEquipped, KilledWorker, CancelledError) as error:
@@ -324,13 +375,13 @@ class DaskBackend:
                 else:
                     flying.popleft()
                     losses = 0
-                    yield rows
+                    yield result
                     continue
                 if lost:
                     losses += 1
                     if losses > _MOST_LOSSES:
                         raise RuntimeError("workers are lost faster than blocks are finished")
-                    waiting.extendleft(piece for piece, _ in reversed(flying))
+                    waiting.extendleft(task for task, _ in reversed(flying))
                     flying.clear()
         finally:
             flying.clear()
@@ -389,17 +440,30 @@ def _check_facts(address: str, facts: dict[str, Any]) -> None:
         _validate.fail(f"worker {address}", f"privmix {version('privmix')}", facts["version"])
 
 
+def _reach(client: Client, address: str, store: SharedStore) -> str | None:
+    """Ask a worker why it cannot write parts to a store, if it cannot."""
+    told = client.run(_store_problem, store, version("pyarrow"), workers=[address])
+    problem: str | None = told[address]
+    return problem
+
+
+def _check_store(who: str, store: SharedStore, problem: str | None) -> None:
+    if problem is not None:
+        _validate.fail(store.place, f"a place that {who} can read and write", problem)
+
+
 class _Run:
     """One job on a cluster, as the holder sees it: who holds which part, and what is asked of whom.
 
     Args:
         client: Connection to the cluster.
         job: What to mix.
+        store: Where workers write parts, if they do.
 
     """
 
-    def __init__(self, client: Client, job: Job) -> None:
-        self._client, self._job = client, job
+    def __init__(self, client: Client, job: Job, store: SharedStore | None = None) -> None:
+        self._client, self._job, self._store = client, job, store
         self._name = fresh_name()
         self._sent = 0
         self._holders: dict[str, set[int]] = {}
@@ -479,8 +543,12 @@ class _Run:
                 features=np.empty((0, records.num_features), dtype=np.int16),
                 first=first,
             )
-            content = pickle.dumps((self._job.make, self._job.mechanism, rest, stop - first))
+            public = (self._job.make, self._job.mechanism, self._store)
+            content = pickle.dumps((*public, rest, stop - first))
             call(_settle, seal(content, box), self._job.key.sealed(box))
+            if self._store is not None:
+                problem = _reach(self._client, address, self._store)
+                _check_store(f"worker {address}", self._store, problem)
             for run in runs:
                 vectors = np.ascontiguousarray(records.part(*run))
                 call(_take, seal(vectors.tobytes(), box))
@@ -488,34 +556,56 @@ class _Run:
             return
         self._holders.setdefault(address, set()).add(part)
 
-    def submit(self, piece: Piece) -> Future:
-        """Ask for the published rows of a piece."""
-        table, block = piece
+    def divide(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
+        """Divide pieces into tasks: as large as costs little memory, and enough for all workers."""
+        tables = self._job.mechanism.components
+        sizes = [4 * block.num_rows * tables[table].row_width for table, block in pieces]
+        limit = min(_TASK_BYTES, sum(sizes) // (2 * self.ahead))
+        tasks: list[list[Piece]] = []
+        room = 0
+        for piece, size in zip(pieces, sizes, strict=True):
+            if not tasks or size > room:
+                tasks.append([])
+                room = limit
+            tasks[-1].append(piece)
+            room -= size
+        return tasks
+
+    def submit(self, pieces: Sequence[Piece]) -> Future:
+        """Ask for the published rows of pieces."""
         if monotonic() > self._next_look:
             self.look_around()
         self._sent += 1
+        # A tree over the parts, the children of node i being 2i + 1 and 2i + 2. Each adds what its
+        # children send to its own sums; the root, another part's holder each time, publishes.
+        sent: dict[int, Future] = {}
+        for node in reversed(range(self._parts)):
+            part = (self._sent + node) % self._parts
+            others = [sent.pop(child) for child in (2 * node + 1, 2 * node + 2) if child in sent]
+            sent[node] = self._task(
+                _sums if node else _rows,
+                self._name,
+                pieces,
+                part,
+                self._parts,
+                *others,
+                part=part,
+                label=str(node),
+            )
+        return sent[0]
 
-        def task(function: Any, *arguments: Any, part: int | None, label: str) -> Future:
-            able = [a for a, parts in self._holders.items() if part is None or part in parts]
-            key = f"privmix{function.__name__}-{self._name}-{self._sent}-{label}"
-            return self._client.submit(function, *arguments, key=key, workers=able, pure=False)
+    def submit_part(self, part: Part) -> Future:
+        """Ask for a part in the store; the answer is its name and its digest."""
+        number, pieces = part
+        rows = [self.submit(some) for some in self.divide(pieces)]
+        tables = [table for table, _ in pieces]
+        return self._task(_write, self._name, number, tables, *rows, part=None, label="file")
 
-        public = (self._name, table, block)
-        if self._parts == 1:
-            return task(_rows, *public, part=0, label="all")
-        sums = [
-            task(_sums, *public, part, self._parts, part=part, label=str(part))
-            for part in range(self._parts)
-        ]
-        level = 0
-        while len(sums) > 2:
-            level += 1
-            pairs = range(0, len(sums) - 1, 2)
-            added = [
-                task(_add, sums[i], sums[i + 1], part=None, label=f"{level}-{i}") for i in pairs
-            ]
-            sums = added + sums[2 * len(added) :]
-        return task(_publish, *public, *sums, part=None, label="all")
+    def _task(self, function: Any, *arguments: Any, part: int | None, label: str) -> Future:
+        """Ask somebody who holds a part, or any, for what a function returns."""
+        able = [a for a, parts in self._holders.items() if part is None or part in parts]
+        key = f"privmix{function.__name__}-{self._name}-{self._sent}-{label}"
+        return self._client.submit(function, *arguments, key=key, workers=able, pure=False)
 
     def end(self) -> None:
         """Let the workers forget the key and the records; those that cannot be reached do so later."""

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privmix import _validate
 from privmix.backends import Job, Mixing
 from privmix.designs import RowBlock
 from privmix.memory import sum_bytes
 from privmix.mixing import BlockSums
 from privmix.records import Records
-from privmix.store import Piece, Rows
+from privmix.shared_store import SharedStore
+from privmix.store import Part, Piece, Rows, part_bytes, part_name
 
 
 class LocalBackend:
@@ -50,6 +54,23 @@ class LocalBackend:
                     )
             finally:
                 pool.shutdown(cancel_futures=True)
+
+    def check_store(self, store: SharedStore) -> None:
+        """Refuse a store that this process cannot write to."""
+        problem = store.problem()
+        if problem is not None:
+            _validate.fail(store.place, "a place that can be read and written", problem)
+
+    def parts(
+        self, job: Job, parts: Sequence[Part], store: SharedStore
+    ) -> Generator[tuple[str, str]]:
+        """Write parts to a store; yield the (name, SHA-256) of each in their order."""
+        with closing(self.rows(job, [piece for _, pieces in parts for piece in pieces])) as rows:
+            for number, pieces in parts:
+                made = ((table, next(rows)) for table, _ in pieces)
+                content = part_bytes(job.mechanism, made)
+                store.files.put(part_name(number), content)
+                yield part_name(number), hashlib.sha256(content).hexdigest()
 
 
 def _swept_rows(

@@ -25,7 +25,7 @@ def demo_command(
 
     """
     from privmix.demo import run_demo
-    from privmix.engine import check_out
+    from privmix.journal import check_out
 
     if out is not None:
         check_out(out)

@@ -127,9 +127,8 @@ def fit_command(
 
     """
     from privmix.dpsgd import LinearHead, Network, fit, make_model, plan_training, read_synthetic
-    from privmix.engine import check_out
     from privmix.extractor import FeaturesHeader
-    from privmix.journal import RunFolder
+    from privmix.journal import RunFolder, check_out
     from privmix.readers import read_labelled
 
     target = check_out(out)

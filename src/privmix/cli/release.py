@@ -129,6 +129,10 @@ def release_command(
     workers: Annotated[
         int | None, typer.Option(help="dask: instead, worker processes on this machine.")
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(help="Folder or URL (s3://...) that whoever makes a part writes it to."),
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads [all processors].")] = None,
     max_memory: MaxMemory = None,
     test_seed: Annotated[
@@ -155,20 +159,17 @@ def release_command(
 
     """
     from privmix.backends import open_backend
-    from privmix.engine import (
-        check_out,
-        ledger_charge,
-        plan_memory,
-        recheck_plan,
-        release_records,
-    )
+    from privmix.engine import plan_memory, recheck_plan, release_records
     from privmix.extractor import FeaturesHeader
-    from privmix.journal import RunFolder
+    from privmix.journal import RunFolder, check_out
+    from privmix.ledger import ledger_charge
     from privmix.readers import open_labelled
     from privmix.records import bound_records, feature_source
+    from privmix.shared_store import store_location
 
     threads = default_threads() if threads is None else _validate.integer("--threads", threads)
     target = check_out(out)
+    location = None if store is None else store_location(store)
     given: dict[str, Any] = {
         "mix_size": mix_size,
         "num_mixtures": num_mixtures,
@@ -238,8 +239,8 @@ def release_command(
             target=made.data_schema.target,
             classes=made.data_schema.classes,
         )
-        store = features_folder(target)
-        source, unit_column = store / "features.parquet", unit_column and "unit"
+        extracted = features_folder(target)
+        source, unit_column = extracted / "features.parquet", unit_column and "unit"
         many = 1 if made.data_schema.target == "class" else made.data_schema.num_classes
         label = [f"label{i}" for i in range(many)]
         extract_with_progress(records_of, maker, source, label=label, keep_parts=True)
@@ -274,7 +275,7 @@ def release_command(
         return
     if test_seed is not None:
         ERR.print("warning: --test-seed makes a release that protects nobody")
-    charge = ledger_charge(ledger, dataset_id, made, note=str(out))
+    charge = ledger_charge(ledger, dataset_id, made.event, note=str(out))
     place = open_backend(backend, threads, scheduler, workers)
     started = monotonic()
     with place, progress_bar("rows") as progress:
@@ -287,12 +288,13 @@ def release_command(
             charge=charge,
             test_seed=test_seed,
             backend=place,
+            store=location,
             extractor=None if header is None else header.extractor,
             progress=progress,
         )
     if extractor is not None:
-        shutil.rmtree(store, ignore_errors=True)
-    size = sum(path.stat().st_size for path in published.folder.rglob("*") if path.is_file())
+        shutil.rmtree(extracted, ignore_errors=True)
+    size = 4 * sum(part.num_mixtures * part.row_width for part in made.mechanism.components)
     ERR.print(
         f"{published.num_mixtures} rows, {size / 1e6:.1f} MB, in {monotonic() - started:.1f} s"
     )
@@ -310,7 +312,8 @@ def release_command(
         print_json(result)
     else:
         print_facts(result)
-        OUT.print(f"check it with: privmix verify {out} --expect-digest {result['digest']}")
+        copy = f"a copy of {location}" if location and "://" in location else location or out
+        OUT.print(f"check it with: privmix verify {copy} --expect-digest {result['digest']}")
 
 
 def _tell_holder(records: Records, plan: ReleasePlan) -> None:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -41,13 +40,12 @@ from privmix.dpsgd.gradients import (
 from privmix.dpsgd.plan import TrainingConfig, TrainingPlan
 from privmix.dpsgd.records import TrainingRecords, as_samples, check_inputs, check_records, require
 from privmix.dpsgd.research import GradientHistograms
-from privmix.engine import check_out
 from privmix.extractor import ExtractorIdentity
-from privmix.journal import Journal, RunFolder, write_durably
-from privmix.ledger import Ledger
+from privmix.journal import Journal, RunFolder, check_out, make_once, write_durably
+from privmix.ledger import ledger_charge
 from privmix.noise import rounded_gaussian
 from privmix.records import Progress
-from privmix.rng import MasterKey, fresh_secret, guessable_secret
+from privmix.rng import MasterKey
 from privmix.store import file_digests
 
 _STATE_NAME = "state.safetensors"
@@ -157,7 +155,7 @@ def fit(
     certificate = ModelCertificate.for_plan(
         plan, facts, private=True, files={}, extractor=extractor
     )
-    charge = _ledger_charge(ledger, dataset_id, plan, note=target.name)
+    charge = ledger_charge(ledger, dataset_id, config.event, note=target.name)
     context = hashlib.sha256(
         plan.digest()
         + records.digest()
@@ -167,52 +165,26 @@ def fit(
         + f" {getattr(model, 'records_per_call', 1)}".encode()
         + (b"" if extractor is None else extractor.model_dump_json().encode())
     ).digest()
-    with RunFolder(target) as run:
-        check_out(out)  # again: another run may just have finished
-        if run.is_unfinished and not resume:
-            allowed = f"resume (--resume), or a new start after removing {run.folder}"
-            _validate.fail(f"out={out}", allowed, "a new run beside one that was cut off")
-        if resume and not run.is_unfinished:
-            _validate.fail(f"out={out}", "a run that was cut off, to resume", "none")
-        if new := not run.is_unfinished:
-            # Nothing that an earlier run left behind may be taken for this one's.
-            (run.folder / _STATE_NAME).unlink(missing_ok=True)
-            run.begin(
-                Journal(context=context.hex(), private=not research, charged=charge is not None)
-            )
-        if run.has_journal:
-            journal = run.read(context)
-            try:
-                journal = _charge_and_draw_key(run, journal, charge, test_seed)
-            except _validate.InvalidInputError:
-                if new:  # refused: nothing is charged, and nothing is drawn
-                    run.abandon()
-                raise
-            certificate = certificate.model_copy(update={"private": journal.private})
-            samples = (
-                None if public is None else as_samples(public, config.num_classes, model.device)
-            )
-            with deterministic(model.device):
-                views = PrivateViews(records, config, journal.key, samples, model.device)
-                source = model.bind(views, len(parameters))
-                histograms = GradientHistograms(config) if research else None
-                trained = _train(
-                    config,
-                    records,
-                    source,
-                    journal.key,
-                    parameters,
-                    run.folder,
-                    histograms,
-                    progress,
-                )
-            _seal(run.release_folder, certificate, model.state(config, trained), histograms)
-        run.destroy_journal()
+
+    def make(run: RunFolder, journal: Journal) -> None:
+        key, device = journal.key, model.device
+        samples = None if public is None else as_samples(public, config.num_classes, device)
+        histograms = GradientHistograms(config) if research else None
+        with deterministic(device):
+            views = PrivateViews(records, config, key, samples, device)
+            source = model.bind(views, len(parameters))
+            steps = Steps(config, records, source, key)
+            trained = _train(steps, parameters, run.folder, histograms, progress)
+        stamped = certificate.model_copy(update={"private": journal.private})
+        _seal(run.release_folder, stamped, model.state(config, trained), histograms)
+
+    def finish(run: RunFolder) -> None:
         sealed = read_certificate(run.release_folder)
-        alike = {"files": {}, "private": True}
-        if sealed.model_copy(update=alike) != certificate.model_copy(update=alike):
+        if sealed.model_copy(update={"files": {}, "private": True}) != certificate:
             _validate.fail(f"resuming {out}", "the plan it was begun with", "another")
-        run.publish()
+
+    begun = Journal(context=context.hex(), private=not research)
+    make_once(target, begun, make, finish, resume=resume, charge=charge, test_seed=test_seed)
     return TrainedModel(target, model)
 
 
@@ -229,7 +201,7 @@ class Steps:
         source: GradientSource,
         key: MasterKey,
     ) -> None:
-        self._config, self._source, self._key = config, source, key
+        self.config, self.source, self._key = config, source, key
         self._num_units = math.ceil(records.count / config.microbatch_size)
 
     def sample(self, step: int) -> NDArray[np.int32]:
@@ -237,20 +209,20 @@ class Steps:
         return bernoulli_inclusions(
             self._key.stream("sample", block=step),
             self._key.stream("sample-extra", block=step),
-            self._config.sampling_prob,
+            self.config.sampling_prob,
             1,
             self._num_units,
         ).records
 
     def noiseless_sum(self, step: int, parameters: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the exact integer sum of a step: private."""
-        return self._source.clipped_sum(self.sample(step), step, parameters)
+        return self.source.clipped_sum(self.sample(step), step, parameters)
 
     def gradient(self, step: int, parameters: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the published gradient of a step: a function of noisy integers alone."""
-        if not 0 <= step < self._config.num_steps:
+        if not 0 <= step < self.config.num_steps:
             raise RuntimeError("the budget is spent after num_steps steps")
-        grid, config = self._source.grid, self._config
+        grid, config = self.source.grid, self.config
         total = self.noiseless_sum(step, parameters)
         total = total + rounded_gaussian(
             self._key.stream("noise", block=step),
@@ -262,17 +234,14 @@ class Steps:
 
 
 def _train(
-    config: TrainingConfig,
-    records: TrainingRecords,
-    source: GradientSource,
-    key: MasterKey,
+    steps: Steps,
     parameters: NDArray[np.float64],
     folder: Path,
     histograms: GradientHistograms | None,
     progress: Progress | None,
 ) -> NDArray[np.float64]:
     """Run all steps, from the last checkpoint on if there is one."""
-    steps = Steps(config, records, source, key)
+    config = steps.config
     checkpoint = folder / _STATE_NAME
     velocity, start = np.zeros_like(parameters), 0
     if checkpoint.exists():
@@ -281,7 +250,7 @@ def _train(
     due = monotonic() + _CHECKPOINT_SECONDS
     for step in range(start, config.num_steps):
         if histograms is not None:
-            histograms.add(source, steps.sample(step), step, parameters)
+            histograms.add(steps.source, steps.sample(step), step, parameters)
         gradient = steps.gradient(step, parameters)
         velocity = config.momentum * velocity + gradient
         parameters = parameters - config.learning_rate * velocity
@@ -318,40 +287,6 @@ def _recheck(plan: TrainingPlan) -> None:
     if epsilon > plan.epsilon * (1 + 1e-6):
         allowed = f"at least {epsilon!r}, what the mechanism costs"
         _validate.fail("plan.epsilon", allowed, plan.epsilon)
-
-
-def _ledger_charge(
-    ledger: str | Path | None, dataset_id: str | None, plan: TrainingPlan, note: str
-) -> Callable[[str], object] | None:
-    if (ledger is None) != (dataset_id is None):
-        given = "ledger" if dataset_id is None else "dataset_id"
-        _validate.fail("ledger and dataset_id", "both, or neither", f"{given} alone")
-    if ledger is None or dataset_id is None:
-        return None
-    if not Path(ledger).is_file():
-        _validate.fail("ledger", "an existing ledger; see privmix ledger open", str(ledger))
-    book, name = Ledger(ledger), dataset_id
-    return lambda run_id: book.charge(name, plan.config.event, note=note, run_id=run_id)
-
-
-def _charge_and_draw_key(
-    run: RunFolder,
-    journal: Journal,
-    charge: Callable[[str], object] | None,
-    test_seed: int | None,
-) -> Journal:
-    """Charge a run, once by its name however often it is resumed; then draw its key, once."""
-    if journal.secret is None and journal.charged and charge is None:
-        _validate.fail(f"resuming {run.out}", "the ledger it was begun with", "none")
-    if charge is not None:
-        charge(journal.run_id)
-    if journal.secret is not None:
-        return journal
-    secret = fresh_secret() if test_seed is None else guessable_secret(test_seed)
-    drawn = {"secret": secret.hex(), "private": journal.private and test_seed is None}
-    journal = journal.model_copy(update=drawn)
-    run.write(journal)
-    return journal
 
 
 def _seal(
