@@ -97,3 +97,17 @@ sys.meta_path.insert(0, Absent())
 import privmix, privmix.cli, privmix.demo, privmix.dpsgd
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_learners_are_loaded_when_they_are_asked_for():
+    """A release does without scikit-learn and its memory."""
+    code = """
+import sys
+import privmix, privmix.cli
+assert not {"sklearn", "pandas", "torch"} & set(sys.modules)
+assert privmix.NoiseAwareClassifier.__module__ == "privmix.learners.noise_aware"
+assert "sklearn" in sys.modules
+assert all(hasattr(privmix, name) for name in privmix.__all__)
+assert not hasattr(privmix, "NoSuchThing")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

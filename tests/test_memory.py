@@ -67,3 +67,13 @@ def test_pieces_divide_shards(width):
     assert shard % piece == 0
     assert 16 <= shard <= 65536
     assert piece == 1 or piece * width * 8 <= 8 << 20
+
+
+def test_a_small_release_needs_little_more_than_the_accountant():
+    small = {"num_records": 100, "num_classes": 3, "num_features": 8}
+    made = configure(small, "poisson", {"num_mixtures": 64, "mix_size": 10}, 1.0)  # type: ignore[arg-type]
+    assert memory_layout(made, 100, 800 * 10**6, threads=2).in_memory
+    with pytest.raises(InvalidInputError, match="at least 7..MB for this release"):
+        memory_layout(made, 100, 10**8, threads=2)
+    at_ease = memory_layout(made, 100, None, threads=2)
+    assert at_ease.peak_bytes > 800 * 10**6

@@ -9,22 +9,13 @@ The main job::
     model = privmix.NoiseAwareClassifier().fit(release)
 """
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from privmix._validate import InvalidInputError
 from privmix.certificate import Certificate
 from privmix.engine import release
-from privmix.learners import (
-    BiasCorrectedSGDClassifier,
-    BiasCorrectedSGDRegressor,
-    FisherClassifier,
-    KLSoftmaxClassifier,
-    NoiseAwareClassifier,
-    NoiseAwareRegressor,
-    TorchNetworkClassifier,
-    load_model,
-    save_model,
-)
 from privmix.mechanism import HybridConfig, MixtureConfig
 from privmix.plan import ReleasePlan
 from privmix.planning import plan_release
@@ -32,6 +23,19 @@ from privmix.records import BoundedRecords, bound_records
 from privmix.schema import Schema
 from privmix.store import Release
 from privmix.verification import Verification, verify
+
+if TYPE_CHECKING:
+    from privmix.learners import (
+        BiasCorrectedSGDClassifier,
+        BiasCorrectedSGDRegressor,
+        FisherClassifier,
+        KLSoftmaxClassifier,
+        NoiseAwareClassifier,
+        NoiseAwareRegressor,
+        TorchNetworkClassifier,
+        load_model,
+        save_model,
+    )
 
 __version__ = version("privmix")
 
@@ -59,3 +63,10 @@ __all__ = [
     "save_model",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the learners, and scikit-learn with them, when one is asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("privmix.learners"), name)

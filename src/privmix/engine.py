@@ -353,6 +353,8 @@ def release(
     threads = default_threads() if threads is None else _validate.integer("threads", threads)
     target = check_out(out)
     location = None if store is None else store_location(store)
+    if max_memory is not None:
+        spare_memory()  # before the accountant
     recheck_plan(plan)
     check_units(plan, units is not None)
     if extractor is not None:
@@ -393,10 +395,7 @@ def plan_memory(
     place: str = "max_memory",
 ) -> MemoryLayout:
     """Decide whether the records of a source stay in memory, and how much of the rest is there."""
-    limit = None
-    if max_memory is not None:
-        limit = parse_bytes(place, max_memory)
-        spare_memory()
+    limit = None if max_memory is None else parse_bytes(place, max_memory)
     resident = source.resident_bytes
     return plan.memory(source.shape[0], limit, threads, resident_bytes=resident, place=place)
 

@@ -16,7 +16,10 @@ from privmix.records import piece_records, shard_records
 from privmix.resources import default_memory
 
 _INTERPRETER = 460 << 20  # with the libraries, compiled kernels, and what the allocator keeps
-_ACCOUNTANT = 940 << 20  # at its peak, before there are any sums
+# The accountant at its peak, before there are any sums, at the finest grids: where freed arrays go
+# back to the system at once (``resources.spare_memory``), and where they do not.
+_ACCOUNTANT = 720 << 20
+_ACCOUNTANT_AT_EASE = 900 << 20
 _PER_THREAD = 4 << 20
 
 
@@ -77,19 +80,20 @@ def memory_layout(
     fixed += threads * piece_records(raw_width or width) * widest * (8 + 8 + 2)
     choices = 8 * max(part.rows_per_record or 0 for part in parts)
     whole = fixed + num_records * (2 * kept + choices)
-    whole = max(whole, _ACCOUNTANT)
+    accountant = _ACCOUNTANT_AT_EASE if max_memory is None else _ACCOUNTANT
+    whole = max(whole, accountant)
     if whole <= limit:
         return MemoryLayout(True, 0, whole)
     shard = min(num_records, shard_records(width))
     # One shard is added while the next is read.
     fixed += 2 * shard * 2 * width + 3 * shard * choices
     sizes = [sum_bytes(part, block, num_records) for part in parts for block in part.blocks]
-    least = max(fixed + max(sizes), _ACCOUNTANT)
+    least = max(fixed + max(sizes), accountant)
     if max_memory is not None and least > limit:
         needed = f"at least {-(-min(least, whole) // 10**6)}MB for this release"
         _validate.fail(place, needed, f"{limit // 10**6}MB")
     sums = min(sum(sizes), max(limit - fixed, max(sizes)))
-    return MemoryLayout(False, sums, max(fixed + sums, _ACCOUNTANT))
+    return MemoryLayout(False, sums, max(fixed + sums, accountant))
 
 
 def sum_bytes(config: MixtureConfig, block: RowBlock, num_records: int) -> int:

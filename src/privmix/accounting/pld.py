@@ -405,10 +405,13 @@ class _Tilted:
     def log_delta(self, epsilon: float, upper: bool) -> float:
         """Log of a bound on the part of delta that finite losses contribute."""
         start = int(np.searchsorted(self.losses, epsilon, side="right"))
-        above = self.losses[start:] - epsilon
-        gain = -np.exp(-self.order * above) * np.expm1(-above)
+        below = epsilon - self.losses[start:]
+        gain = self.order * below
+        np.exp(gain, out=gain)
+        gain *= np.negative(np.expm1(below, out=below), out=below)
         error = self.round_off * float(gain.sum()) + self.aliased * _largest_gain(self.order)
-        total = float((self.masses[start:] * gain).sum()) + (error if upper else -error)
+        np.multiply(self.masses[start:], gain, out=gain)
+        total = float(gain.sum()) + (error if upper else -error)
         if total <= 0.0 or (not upper and self.relative_error >= 1.0):
             return -math.inf
         slack = math.log1p(self.relative_error) if upper else math.log1p(-self.relative_error)
@@ -497,15 +500,22 @@ class _Composition:
             )
             relative_error += count * _MACHINE * (100.0 + 8.0 * largest)
             spectrum = fft.rfft(_folded(pmf, size))
+            log_spectrum.imag += count * np.angle(spectrum)
             modulus = np.abs(spectrum)
-            bound = modulus + transform_error
-            log_spectrum += count * (np.log(np.maximum(modulus, 1e-300)) + 1j * np.angle(spectrum))
-            log_modulus += count * np.log(bound)
-            sensitivity += count * (transform_error + 8.0 * _MACHINE) / bound
+            del exponent, pmf, heavy, spectrum  # here and below: half the memory of the whole
+            log_spectrum.real += count * np.log(np.maximum(modulus, 1e-300))
+            modulus += transform_error
+            log_modulus += count * np.log(modulus)
+            sensitivity += count * (transform_error + 8.0 * _MACHINE) / modulus
             first += count * part.first
-        masses: Array = fft.irfft(np.exp(log_spectrum), size)
-        bounds = np.exp(log_modulus)
-        round_off = 2.0 / size * float((bounds * (sensitivity + transform_error)).sum())
+            del modulus
+        sensitivity += transform_error
+        sensitivity *= np.exp(log_modulus, out=log_modulus)
+        round_off = 2.0 / size * float(sensitivity.sum())
+        del log_modulus, sensitivity
+        spectrum = np.exp(log_spectrum, out=log_spectrum)
+        masses: Array = fft.irfft(spectrum, size, overwrite_x=True)
+        del log_spectrum, spectrum
         # The transform knows indices modulo its size only; the window says which are meant.
         begin = math.floor((low - first) / spacing)
         masses = np.roll(masses, -(begin % size))
@@ -820,4 +830,5 @@ def _direction_profile(composition: _Composition, epsilons: Array) -> Array:
     for run in np.array_split(epsilons, min(_TILTS, epsilons.size)):
         tilted = composition.tilted(_order_for(composition, float(run[run.size // 2])))
         bounds += [_delta(composition, tilted, float(epsilon), upper=True) for epsilon in run]
+        del tilted  # before there is another
     return np.minimum.accumulate(np.asarray(bounds))  # delta never grows with epsilon

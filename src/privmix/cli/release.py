@@ -63,7 +63,7 @@ from privmix.cli._raw import (
 from privmix.cli.plan import design_options, make_plan, preprocessing_steps
 from privmix.plan import PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.records import Records
-from privmix.resources import default_threads
+from privmix.resources import default_threads, spare_memory
 
 
 @app.command("release", no_args_is_help=True)
@@ -170,6 +170,8 @@ def release_command(
     threads = default_threads() if threads is None else _validate.integer("--threads", threads)
     target = check_out(out)
     location = None if store is None else store_location(store)
+    if max_memory is not None:
+        spare_memory()  # before the accountant
     given: dict[str, Any] = {
         "mix_size": mix_size,
         "num_mixtures": num_mixtures,
