@@ -89,6 +89,7 @@ class RawRecords(ABC):
         target: What a label is; see ``Schema``.
         classes: Classes that labels must be among; empty if labels are not checked here. For
             other targets than ``class``: what the numbers of a label stand for.
+        remedy: What an error about a bad record advises; empty where ``zero`` cannot be asked for.
 
     """
 
@@ -97,6 +98,7 @@ class RawRecords(ABC):
     on_bad_record: BadRecordPolicy
     target: Target
     classes: Sequence[int] | Sequence[str]
+    remedy: str = _REMEDY
 
     @abstractmethod
     def blocks(self, size: int, start: int = 0) -> Iterator[RawBlock]:
@@ -197,12 +199,13 @@ class RawRecords(ABC):
         if self.on_bad_record == "zero":
             return
         part = f", {problem.part}" if problem.part else ""
-        fail_record(f"{self.place(index)}{part}", problem)
+        fail_record(f"{self.place(index)}{part}", problem, self.remedy)
 
 
-def fail_record(place: str, problem: BadRecord) -> NoReturn:
-    """Report a bad record with the remedy."""
-    _validate.fail(place, f"{problem.allowed} ({_REMEDY})", problem.received)
+def fail_record(place: str, problem: BadRecord, remedy: str = _REMEDY) -> NoReturn:
+    """Report a bad record with the remedy, if there is one."""
+    more = f" ({remedy})" if remedy else ""
+    _validate.fail(place, problem.allowed + more, problem.received)
 
 
 def python_value(scalar: pa.Scalar, part: str = "") -> Any:
