@@ -217,7 +217,9 @@ def fit_command(
     if (ledger is None) != (dataset_id is None):
         given = "--ledger" if dataset_id is None else "--dataset-id"
         _validate.fail("--ledger and --dataset-id", "both, or neither", f"{given} alone")
-    if ledger is not None and dataset_id is not None and ledger.is_file() and not resume:
+    if ledger is not None and not ledger.is_file():
+        _validate.fail("--ledger", "an existing ledger; see privmix ledger open", str(ledger))
+    if ledger is not None and dataset_id is not None and not resume:
         Ledger(ledger).check(dataset_id, plan.config.event)
     if research or test_seed is not None:
         ERR.print("warning: this model protects nobody; verify rejects it")
