@@ -115,6 +115,16 @@ class TestImages:
         for start in range(1, 7):
             assert (np.array(gather(records, 2, start)[0]) == pictures(7)[start:]).all()
 
+    def test_a_path_stands_for_bytes_that_are_not_there(self, folder):
+        cells = [
+            {"bytes": None, "path": str(folder / "0" / "2.png")},
+            {"bytes": png(pictures(7)[3]), "path": "elsewhere.png"},
+        ]
+        images, _, _ = gather(open_records(cells, kind="image"))
+        assert (np.array(images) == pictures(7)[2:4]).all()
+        with pytest.raises(InvalidInputError, match=r"images\[0\]: .*a file that can be read"):
+            gather(open_records([{"bytes": None, "path": "elsewhere.png"}], kind="image"))
+
     def test_arrays_lists_and_pytorch_data_sets(self):
         torch = pytest.importorskip("torch")
         grey = pictures(4)[..., 0]
@@ -231,6 +241,22 @@ class TestBadImages:
         ):
             with pytest.raises(InvalidInputError, match=words):
                 gather(open_records([item], kind="image"))
+
+    def test_what_no_decoder_has_seen(self):
+        """A list of unequal rows, an image that was opened but not decoded, a path with a NUL."""
+        jpeg = io.BytesIO()
+        Image.fromarray(np.tile(pictures(1)[0], (20, 20, 1))).save(jpeg, "JPEG")
+        half = jpeg.getvalue()[: jpeg.tell() // 2]
+        good = pictures(1)[0]
+
+        def items():
+            return [good, [[1, 2], [3]], Image.open(io.BytesIO(half)), "a\0b", good]
+
+        for index in (1, 2, 3):
+            with pytest.raises(InvalidInputError, match=r"images\[1\]: "):
+                gather(open_records([good, items()[index]], kind="image"))
+        _, _, bad = gather(open_records(items(), kind="image", on_bad_record="zero"))
+        assert bad == [False, True, True, True, False]
 
     def test_the_path_of_a_damaged_file_is_told(self, folder):
         (folder / "1" / "3.png").write_bytes(b"")
@@ -376,6 +402,88 @@ class TestTables:
             open_records(pa.table({"age": [1]}), kind="table", table=TABLE)
         with pytest.raises(InvalidInputError, match="columns other than the label 'sex'"):
             open_records(self.frame, kind="table", table=TABLE, label="sex")
+
+
+class TestValuesThatPythonDoesNotHave:
+    """Arrow holds strings that are not UTF-8 and dates of any year; each is one bad record."""
+
+    strings = pa.StringArray.from_buffers(
+        3, pa.py_buffer(np.array([0, 1, 3, 4], np.int32)), pa.py_buffer(b"a\xff\xfeb")
+    )
+    dates = TableSchema(
+        columns=[
+            {"name": "d", "type": "datetime", "earliest": "1970-01-01", "latest": "2030-01-01"}
+        ]
+    )
+    letters = TableSchema(columns=[{"name": "d", "type": "categorical", "categories": ["a", "b"]}])
+
+    def check(self, rows, path, place, **options):
+        pq.write_table(rows, path)
+        for source in (rows, path):
+            records = open_records(source, on_bad_record="zero", **options)
+            assert gather(records)[2] == [False, True, False]
+            with pytest.raises(InvalidInputError, match=r"\[1\]" + place):
+                gather(open_records(source, **options))
+
+    def test_strings(self, tmp_path):
+        path, fine = tmp_path / "t.parquet", ["x", "y", "z"]
+        text = {"kind": "text", "column": "text"}
+        self.check(pa.table({"text": self.strings}), path, ", text: .*UTF-8", **text)
+        self.check(
+            pa.table({"text": fine, "y": self.strings}),
+            path,
+            ", text, label: .*UTF-8",
+            label="y",
+            classes=["a", "b", "\ufffd\ufffd"],
+            **text,
+        )
+        self.check(
+            pa.table({"text": fine, "u": self.strings}),
+            path,
+            ", text, unit: .*UTF-8",
+            unit_column="u",
+            **text,
+        )
+        table = pa.table({"d": self.strings})
+        self.check(table, path, ", d: .*UTF-8", kind="table", table=self.letters)
+        table = pa.table({"d": self.strings.dictionary_encode()})
+        self.check(table, path, ", d: .*UTF-8", kind="table", table=self.letters)
+
+    def test_labels_of_a_csv_file(self, tmp_path):
+        """Bytes that are no text are no class either, not even the class of the stand-in for them."""
+        (tmp_path / "t.csv").write_bytes(b"text,y\nx,a\ny,\xff\n")
+        records = open_records(
+            tmp_path / "t.csv", kind="text", column="text", label="y", classes=["a", "\ufffd"]
+        )
+        with pytest.raises(InvalidInputError, match=r"\[1\], text, label: .*UTF-8"):
+            gather(records)
+
+    @pytest.mark.parametrize("kind", ["s", "ms", "us", "date32", "date64"])
+    def test_dates(self, tmp_path, kind):
+        if kind == "date32":
+            cells = pa.array([0, 2**31 - 1, 1], pa.int32()).cast(pa.date32())
+        else:
+            far = pa.date64() if kind == "date64" else pa.timestamp(kind)
+            cells = pa.array([0, 86_400_000 * (2**63 // 86_400_000 - 1), 86_400_000], pa.int64())
+            cells = cells.cast(far)
+        options = {"kind": "table", "table": self.dates}
+        if kind == "s":  # Parquet has no seconds
+            with pytest.raises(InvalidInputError, match=r"\[1\], d"):
+                gather(open_records(pa.table({"d": cells}), **options))
+        else:
+            self.check(pa.table({"d": cells}), tmp_path / "t.parquet", ", d: ", **options)
+
+    def test_labels_that_are_lists(self):
+        table = pa.table({"text": ["a", "b"], "y": [[0], [1]]})
+        options = {"kind": "text", "classes": (0, 1)}
+        for source, given in (
+            (table, {"column": "text", "label": "y"}),
+            (["a", "b"], {"labels": np.array([[0], [1]])}),
+        ):
+            with pytest.raises(InvalidInputError, match=r"\[0\].*label: allowed is a single"):
+                gather(open_records(source, **given, **options))
+            records = open_records(source, on_bad_record="zero", **given, **options)
+            assert gather(records)[2] == [True, True]
 
 
 class TestRefused:

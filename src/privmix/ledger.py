@@ -159,15 +159,7 @@ class Ledger:
             query = "SELECT number FROM runs WHERE run_id = ?"
             if run_id is not None and connection.execute(query, (run_id,)).fetchone():
                 return before
-            events = tuple(charge.event for charge in before.charges)
-            cost = account(ComposedEvent(events=(*events, event)), before.delta).epsilon
-            if cost > before.epsilon_limit:
-                _validate.fail(
-                    f"data set {dataset_id!r}",
-                    f"charges of at most epsilon {before.epsilon_limit:g} at delta "
-                    f"{before.delta:g}, of which {before.epsilon_spent:.6g} is spent",
-                    f"one that makes it {cost:.6g}",
-                )
+            _check_cost(dataset_id, before, event)
             now = datetime.now(UTC).isoformat(timespec="seconds")
             entered = connection.execute(
                 "INSERT INTO charges (dataset_id, charged_at, note, event) VALUES (?, ?, ?, ?)",
@@ -176,6 +168,10 @@ class Ledger:
             if run_id is not None:
                 connection.execute("INSERT INTO runs VALUES (?, ?)", (run_id, entered.lastrowid))
             return self._balance(connection, dataset_id)
+
+    def check(self, dataset_id: str, event: Event) -> None:
+        """Refuse an event that ``charge`` would refuse now; nothing is charged."""
+        _check_cost(dataset_id, self.balance(dataset_id), event)
 
     def balance(self, dataset_id: str) -> Balance:
         """Return what a data set has spent; InvalidInputError if it is unknown."""
@@ -218,6 +214,19 @@ class Ledger:
             delta=known[1],
             epsilon_spent=spent,
             charges=charges,
+        )
+
+
+def _check_cost(dataset_id: str, before: Balance, event: Event) -> None:
+    """Refuse an event that, with all charges before it, passes the limit."""
+    events = tuple(charge.event for charge in before.charges)
+    cost = account(ComposedEvent(events=(*events, event)), before.delta).epsilon
+    if cost > before.epsilon_limit:
+        _validate.fail(
+            f"data set {dataset_id!r}",
+            f"charges of at most epsilon {before.epsilon_limit:g} at delta "
+            f"{before.delta:g}, of which {before.epsilon_spent:.6g} is spent",
+            f"one that makes it {cost:.6g}",
         )
 
 

@@ -108,11 +108,11 @@ def texts(tmp_path):
     return tmp_path, f"sentence:{model}"
 
 
-def fit_texts(folder, *options):
-    spent = ("--epsilon", "8", "--delta", "1e-5", "--out", str(folder / "fitted"))
+def fit_texts(folder, *options, out="fitted", catch=False):
+    spent = ("--epsilon", "8", "--delta", "1e-5", "--out", str(folder / out))
     public = ("--schema", str(folder / "schema.json"), "--batch-size", "20", "--epochs", "5")
-    arguments = ["fit", *options, *public, "--learning-rate", "8", *spent]
-    return CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+    arguments = ["fit", *public, "--learning-rate", "8", *spent, *options]
+    return CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=catch)
 
 
 def evaluate(*words):
@@ -183,14 +183,85 @@ def test_an_extraction_that_was_cut_off_goes_on(texts, monkeypatch):
         ((*RAW, "--extractor", "SPEC", "--backbone", "a:b"), "--backbone"),
         ((*RAW, "--extractor", "SPEC", "--classes", "a,b"), "--classes.*nothing beside --schema"),
         ((*RAW[:2], "--label", "none", "--extractor", "SPEC"), "'none'"),
+        ((*RAW[:2], "--extractor", "SPEC"), "--label"),
+        ((*RAW, "--extractor", "SPEC", "--batch-size", "81"), "batch_size"),
+        ((*RAW, "--extractor", "SPEC", "--method", "dp-mix-self", "--mix", "cutmix"), "mix:"),
+        ((*RAW, "--extractor", "SPEC", "--method", "self-aug", "--num-mixed", "2"), "--num-mixed"),
+        ((*RAW, "--extractor", "SPEC", "--model", "wrn-16-4"), "--model"),
+        ((*RAW, "--extractor", "SPEC", "--epochs", "-1"), "epochs"),
+        ((*RAW, "--extractor", "SPEC", "--dataset-id", "people"), "--ledger and --dataset-id"),
+        ((*RAW, "--extractor", "SPEC", "--ledger", "BOOK", "--dataset-id", "x"), "dataset_id"),
+        (
+            (*RAW, "--extractor", "SPEC", "--ledger", "no.db", "--dataset-id", "x"),
+            "--ledger: .*no.db",
+        ),
+        ((*RAW, "--extractor", "SPEC", "--ledger", "BOOK", "--dataset-id", "people"), "at most"),
     ],
 )
-def test_bad_options_for_raw_records(texts, options, place):
+def test_bad_options_for_raw_records(texts, monkeypatch, options, place):
+    """They are refused before a single record is read."""
     folder, spec = texts
+    monkeypatch.setattr(SentenceExtractor, "transform", None)
+    book = folder / "l.db"
+    Ledger(book).open_dataset("people", epsilon_limit=1.0, delta=1e-5)
+    options = [str(book) if option == "BOOK" else option for option in options]
     given = [spec if option == "SPEC" else option for option in options]
     with pytest.raises(InvalidInputError, match=place):
         fit_texts(folder, folder / "t.csv", *given)
     assert not list(folder.glob(".fitted*")) and not (folder / "fitted").exists()
+
+
+def test_features_of_a_refused_run_are_private_and_announced(texts, monkeypatch):
+    folder, spec = texts
+    store = folder / ".fitted.features"
+    store.mkdir(mode=0o755)
+    arguments = (folder / "t.csv", *RAW, "--extractor", spec)
+    seen = []
+
+    def refuse(*args, **options):
+        seen.append(store.stat().st_mode & 0o777)
+        raise InvalidInputError(f"{store}/features.parquet", "something else", "this")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("privmix.dpsgd.fit", refuse)
+        result = fit_texts(folder, *arguments, catch=True)
+    assert seen == [0o700]
+    assert ".fitted.features" not in str(result.exception)
+    assert str(result.exception).startswith("out=")
+    assert f"private features are kept in {store}" in " ".join(result.stderr.split())
+    assert fit_texts(folder, *arguments).exit_code == 0
+    assert not store.exists()
+
+
+def test_a_bad_record_is_named_without_an_option_that_is_not_there(texts):
+    folder, spec = texts
+    assert fit_texts(folder, folder / "t.csv", *RAW, "--extractor", spec).exit_code == 0
+    with (folder / "t.csv").open("a") as file:
+        file.write("\ncard,other")
+    arguments = (folder / "t.csv", *RAW, "--extractor", spec)
+    for command in (
+        lambda: fit_texts(folder, *arguments, out="second"),
+        lambda: evaluate(folder / "fitted", *arguments),
+    ):
+        with pytest.raises(InvalidInputError, match=r"\[80\], text, label: .*'other'") as refused:
+            command()
+        assert "zero" not in str(refused.value)
+    assert not (folder / ".second.features").exists()
+
+
+def test_owners_are_not_protected_and_not_overlooked(texts):
+    folder, spec = texts
+    lines = (folder / "t.csv").read_text().splitlines()
+    owned = [f"{line},p{i % 30}" for i, line in enumerate(lines[1:])]
+    (folder / "t.csv").write_text("\n".join([lines[0] + ",who", *owned]))
+    features = folder / "f.parquet"
+    words = ("--extractor", spec, "--unit-column", "who", "--out", features)
+    arguments = ["extract", folder / "t.csv", *RAW, *words]
+    CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+    with pytest.raises(
+        InvalidInputError, match="fit protects records.*owners too, in column 'who'"
+    ):
+        fit_texts(folder, features, "--label", "intent")
 
 
 def test_what_a_folder_cannot_rebuild_is_sent_to_python(images):

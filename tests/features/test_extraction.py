@@ -105,6 +105,20 @@ def test_parts_of_other_records_are_made_again(tmp_path):
     assert digest(out) == digest(other)
 
 
+@pytest.mark.parametrize("library", ["pillow", "transformers", "tokenizers", "kymatio", "timm"])
+def test_parts_of_other_libraries_are_made_again(tmp_path, monkeypatch, library):
+    out, again = tmp_path / "f.parquet", []
+    extract(source(), Counting([]), out, keep_parts=True)
+    extract(source(), Counting(again), out, keep_parts=True)
+    assert not again
+    known = extraction_module.version
+    monkeypatch.setattr(
+        extraction_module, "version", lambda name: "99" if name == library else known(name)
+    )
+    extract(source(), Counting(again), out, keep_parts=True)
+    assert again
+
+
 def test_one_record_less_leaves_the_others_bits(tmp_path):
     images = make_images(9, (4, 4))
     for name, kept in (("all", images), ("less", images[:3] + images[4:])):

@@ -76,6 +76,8 @@ def test_regression():
     found = score(made, x, x[:, :2] + [0.0, 3.0])
     assert found["rmse"] == pytest.approx({"age": 0.0, "dose": 3.0})
     assert found["r2"] < 1
+    one = score(made, x[:1], x[:1, :2])  # has no variance
+    assert one == {"r2": None, "rmse": pytest.approx({"age": 0.0, "dose": 0.0})}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,11 +62,11 @@ def open_raw(
     text_column: str | None,
     image_column: str | None,
     unit_column: str | None = None,
-    on_bad_record: str = "error",
+    on_bad_record: str | None = None,
     target: Target = "class",
     classes: Any = (),
 ) -> RawRecords:
-    """Open raw records of the extractor's kind."""
+    """Open raw records of the extractor's kind; ``on_bad_record`` where a command has that option."""
     from privmix.raw import open_records
     from privmix.readers import label_names
 
@@ -85,7 +87,7 @@ def open_raw(
         names = list(label or ())
     else:
         names = label_names(label, classes, target)
-    return open_records(
+    records = open_records(
         source,
         kind=extractor.kind,
         column=column,
@@ -94,8 +96,11 @@ def open_raw(
         target=target,
         table=getattr(extractor, "schema", None) if extractor.kind == "table" else None,
         classes=classes,
-        on_bad_record=on_bad_record,  # type: ignore[arg-type]
+        on_bad_record=on_bad_record or "error",  # type: ignore[arg-type]
     )
+    if on_bad_record is None:
+        records.remedy = ""
+    return records
 
 
 def same_extractor(
@@ -125,8 +130,7 @@ def is_raw(source: Path, header: FeaturesHeader | None, due: ExtractorIdentity |
     """Whether a source holds raw records although no column of them is named: images in folders,
     rows for ``tabular``.
     """
-    folder = source.is_dir() and not any(source.glob("*.parquet"))
-    return header is None and due is not None and (folder or due.name == "tabular")
+    return header is None and due is not None and (knows_labels(source) or due.name == "tabular")
 
 
 def check_features_header(
@@ -160,12 +164,42 @@ def extract_with_progress(
 def features_folder(out: Path) -> Path:
     """Make the folder beside ``out``, readable by its owner alone, where a run keeps its features."""
     folder = out.parent / f".{out.name}.features"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.chmod(0o700)  # also of a folder that was there before
+    except OSError as error:
+        _validate.fail(f"out={out}", "a place in a writable folder", error.strerror)
     return folder
+
+
+@contextmanager
+def kept_features(out: Path) -> Iterator[Path]:
+    """Yield the features folder, which goes when the run is through.
+
+    Where the run fails, what is in it stays for the next one, and the data holder is told.
+    """
+    folder = features_folder(out)
+    try:
+        yield folder
+    except BaseException as error:
+        if any(folder.glob("*.parquet")) or any(folder.glob(".*.parts/0*")):
+            ERR.print(
+                f"for your eyes only: private features are kept in {folder}, for another run with "
+                "the same --out; remove that folder if there will be none"
+            )
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, _validate.InvalidInputError) and str(folder) in error.place:
+            _validate.fail(f"out={out}", error.allowed, error.received)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def knows_labels(source: Path) -> bool:
+    """Whether a source is a folder of images, whose labels are its folders' names."""
+    return source.is_dir() and not any(source.glob("*.parquet"))
 
 
 def knows_texts_only(source: Path) -> bool:
     """Whether labels of a source are texts whatever the classes are: CSV files, folder names."""
-    return source.suffix.lower() == ".csv" or (
-        source.is_dir() and not any(source.glob("*.parquet"))
-    )
+    return source.suffix.lower() == ".csv" or knows_labels(source)

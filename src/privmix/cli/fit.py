@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import pyarrow.parquet as pq
 import typer
 
 from privmix import _validate
@@ -32,10 +33,15 @@ from privmix.cli._raw import (
     TextColumn,
     build_extractor,
     extract_with_progress,
-    features_folder,
+    kept_features,
+    knows_labels,
     open_raw,
 )
 from privmix.schema import Schema
+
+if TYPE_CHECKING:
+    from privmix.extractor import ExtractorIdentity
+    from privmix.raw import RawRecords
 
 _METHODS = ("plain", "self-aug", "dp-mix-self", "dp-mix-diff", "pure-diff")
 
@@ -126,14 +132,26 @@ def fit_command(
         --out model/
 
     """
-    from privmix.dpsgd import LinearHead, Network, fit, make_model, plan_training, read_synthetic
+    from privmix.dpsgd import (
+        LinearHead,
+        Network,
+        check_training,
+        fit,
+        make_model,
+        plan_training,
+        read_synthetic,
+    )
     from privmix.extractor import FeaturesHeader
     from privmix.journal import RunFolder, check_out
+    from privmix.ledger import Ledger
     from privmix.readers import read_labelled
 
     target = check_out(out)
     facts = None if schema is None else read_schema(schema)
     names, num_records = _public_facts(classes, num_records, facts)
+    raw: RawRecords | None = None
+    identity: ExtractorIdentity | None = None
+    shape: tuple[int, ...]
     if extractor is not None:
         if backbone is not None:
             _validate.fail("--backbone", "nothing beside --extractor", backbone)
@@ -148,16 +166,20 @@ def fit_command(
             image_column=image_column,
             classes=names,
         )
-        store = features_folder(target)
-        source, label = store / "features.parquet", "label"
-        extract_with_progress(raw, maker, source, label=label, keep_parts=True)
-    elif text_column is not None or image_column is not None:
-        _validate.fail("--extractor", "an extractor for raw records", "nothing")
-    header = FeaturesHeader.of_file(source)
-    data = read_labelled(
-        source, label=label, classes=names, features_key=features_key, label_key=label_key
-    )
-    shape = tuple(data.features.shape[1:])
+        if label is None and not knows_labels(source):
+            _validate.fail("--label", "the name of the label column", "nothing")
+        shape, identity = (maker.num_features,), maker.identity
+    else:
+        if text_column is not None or image_column is not None:
+            _validate.fail("--extractor", "an extractor for raw records", "nothing")
+        header = FeaturesHeader.of_file(source)
+        if header is not None:
+            _refuse_owners(source, label)
+        data = read_labelled(
+            source, label=label, classes=names, features_key=features_key, label_key=label_key
+        )
+        shape = tuple(data.features.shape[1:])
+        identity = None if header is None else header.extractor
     chosen = method or ("dp-mix-self" if len(shape) == 3 else "plain")
     augmentation = _augmentation(
         chosen,
@@ -189,26 +211,38 @@ def fit_command(
         if len(shape) != 3:
             _validate.fail("--model", f"linear for records of shape {shape}", model)
         made = Network(make_model(model, shape[0], len(names)), device=device or "cpu")
+    public = None if synthetic is None else read_synthetic(synthetic, names, shape)
+    check_training(plan, made, synthetic=public, research=research)
+    if (ledger is None) != (dataset_id is None):
+        given = "--ledger" if dataset_id is None else "--dataset-id"
+        _validate.fail("--ledger and --dataset-id", "both, or neither", f"{given} alone")
+    if ledger is not None and not ledger.is_file():
+        _validate.fail("--ledger", "an existing ledger; see privmix ledger open", str(ledger))
+    if ledger is not None and dataset_id is not None and not resume:
+        Ledger(ledger).check(dataset_id, plan.config.event)
     if research or test_seed is not None:
         ERR.print("warning: this model protects nobody; verify rejects it")
-    with progress_bar("steps") as bar:
+    with ExitStack() as kept:
+        if raw is not None:  # after everything that is known without the records
+            features = kept.enter_context(kept_features(target)) / "features.parquet"
+            extract_with_progress(raw, maker, features, keep_parts=True)
+            data = read_labelled(features, label="label", classes=names)
+        bar = kept.enter_context(progress_bar("steps"))
         trained = fit(
             data.features,
             data.labels,
             plan,
             model=made,
             out=out,
-            synthetic=None if synthetic is None else read_synthetic(synthetic, names, shape),
+            synthetic=public,
             resume=resume,
             ledger=ledger,
             dataset_id=dataset_id,
             research=research,
             test_seed=test_seed,
-            extractor=None if header is None else header.extractor,
+            extractor=identity,
             progress=_with_epsilon(bar, plan.config, delta),
         )
-    if extractor is not None:
-        shutil.rmtree(store, ignore_errors=True)
     certificate = trained.certificate
     result = {
         "out": str(out),
@@ -225,6 +259,20 @@ def fit_command(
     else:
         print_facts(result)
         OUT.print(f"check it with: privmix verify {out} --expect-digest {result['digest']}")
+
+
+def _refuse_owners(source: Path, label: str | None) -> None:
+    """Refuse a file that ``extract --unit-column`` made: training protects records, not owners."""
+    columns = pq.read_schema(source).names
+    others = [name for name in columns if name not in ("features", label)]
+    if others and label in columns:
+        allowed = (
+            "features and one label, since fit protects records, and not all records of an owner "
+            "together; extract again without --unit-column to protect records"
+        )
+        _validate.fail(
+            str(source), allowed, f"owners too, in column {', '.join(map(repr, others))}"
+        )
 
 
 def _public_facts(

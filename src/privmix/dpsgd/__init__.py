@@ -18,7 +18,7 @@ from privmix.dpsgd.models import make_model
 from privmix.dpsgd.plan import TrainingConfig, TrainingPlan, plan_training
 from privmix.dpsgd.research import frechet_distance
 from privmix.dpsgd.synthetic import read_synthetic
-from privmix.dpsgd.trainer import TrainedModel, fit
+from privmix.dpsgd.trainer import TrainedModel, check_training, fit
 
 __all__ = [
     "AugmentationPlan",
@@ -29,6 +29,7 @@ __all__ = [
     "TrainedModel",
     "TrainingConfig",
     "TrainingPlan",
+    "check_training",
     "fit",
     "frechet_distance",
     "is_model_folder",

@@ -136,20 +136,9 @@ def fit(
 
     """
     target = check_out(out)
-    _recheck(plan)
+    public = check_training(plan, model, synthetic=synthetic, research=research)
     config = plan.config
-    with deterministic(model.device):
-        model.check(config)
-    if {"jitter", "blur", "sobel"} & set(config.augmentation.transforms):
-        require("kornia")
-    if config.microbatch_size != 1 and not research:
-        allowed = "1, unless for research: pairs of records are formed by their order"
-        _validate.fail("microbatch_size", allowed, config.microbatch_size)
     records = check_records(inputs, labels, config)
-    public = None if synthetic is None else check_records(*synthetic, config, place="synthetic")
-    config.augmentation.check_input(config.input_shape, 0 if public is None else public.count)
-    with deterministic(model.device):
-        check_augmentation(config.augmentation, config.input_shape, model.device)
     parameters = model.initial_parameters(config)
     facts = _facts(model, config, parameters)
     certificate = ModelCertificate.for_plan(
@@ -186,6 +175,30 @@ def fit(
     begun = Journal(context=context.hex(), private=not research)
     make_once(target, begun, make, finish, resume=resume, charge=charge, test_seed=test_seed)
     return TrainedModel(target, model)
+
+
+def check_training(
+    plan: TrainingPlan,
+    model: LinearHead | Network,
+    *,
+    synthetic: tuple[ArrayLike, ArrayLike] | None = None,
+    research: bool = False,
+) -> TrainingRecords | None:
+    """Refuse what :func:`fit` would refuse of its public arguments; return the synthetic records."""
+    _recheck(plan)
+    config = plan.config
+    with deterministic(model.device):
+        model.check(config)
+    if {"jitter", "blur", "sobel"} & set(config.augmentation.transforms):
+        require("kornia")
+    if config.microbatch_size != 1 and not research:
+        allowed = "1, unless for research: pairs of records are formed by their order"
+        _validate.fail("microbatch_size", allowed, config.microbatch_size)
+    public = None if synthetic is None else check_records(*synthetic, config, place="synthetic")
+    config.augmentation.check_input(config.input_shape, 0 if public is None else public.count)
+    with deterministic(model.device):
+        check_augmentation(config.augmentation, config.input_shape, model.device)
+    return public
 
 
 class Steps:

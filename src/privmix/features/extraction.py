@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,8 @@ from privmix.raw import RawBlock, RawRecords
 from privmix.units import match_units
 
 PART_RECORDS = 512
+# What extractors decode, tokenise and compute with, where it is installed.
+_LIBRARIES = ("kymatio", "pillow", "sentence-transformers", "timm", "tokenizers", "transformers")
 
 
 class Extracted(NamedTuple):
@@ -136,11 +139,19 @@ def _parts_folder(out: Path) -> Iterator[Path]:
 def _context(extractor: Extractor) -> bytes:
     """Hash what decides the bits of features besides the record."""
     facts: list[object] = [extractor.identity.digest, platform.machine(), np.__version__]
+    facts += [(name, _version(name)) for name in _LIBRARIES]
     torch = sys.modules.get("torch")
     if torch is not None:
         device = getattr(extractor, "device", None)
         facts += [torch.__version__, torch.get_num_threads(), torch.cuda.is_available(), device]
     return hashlib.sha256(repr(facts).encode()).digest()
+
+
+def _version(library: str) -> str | None:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return None
 
 
 def _shifted(progress: Progress | None, before: int, total: int | None) -> Progress:

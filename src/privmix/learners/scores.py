@@ -34,7 +34,8 @@ def score(model: ReleaseModel, features: ArrayLike, labels: ArrayLike) -> dict[s
         weights. ``multilabel``: average precisions of each label over the records and their mean,
         and the label ranking average precision over the labels of each record. A label that no test
         record has, or a record without labels, has no average precision and is left out.
-        ``regression``: R2, averaged over the outputs, and the root of the mean squared error of each.
+        ``regression``: R2, averaged over the outputs (None for fewer than two records, which have no
+        variance), and the root of the mean squared error of each.
 
     Raises:
         InvalidInputError: Labels that are not of the model's kind.
@@ -74,7 +75,7 @@ def _regression(truth: NDArray[np.float64], guess: Any, names: Any) -> dict[str,
     guess = guess.reshape(truth.shape)
     errors = root_mean_squared_error(truth, guess, multioutput="raw_values")
     return {
-        "r2": float(r2_score(truth, guess)),
+        "r2": float(r2_score(truth, guess)) if len(truth) > 1 else None,
         "rmse": dict(zip(map(str, names), map(float, errors), strict=True)),
     }
 

@@ -25,7 +25,7 @@ from privmix.columns import (
     OrdinalColumn,
     TableSchema,
 )
-from privmix.raw.records import BadRecord, to_number
+from privmix.raw.records import BadRecord, decoded, python_value, to_number
 
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null"})
 _TRUE = frozenset({"true", "t", "yes", "y", "1"})
@@ -79,9 +79,9 @@ def _read_column(cells: pa.ChunkedArray, column: Column) -> tuple[pa.Array, dict
     coded = flat.dictionary_encode()
     values: list[Any] = []
     problems: list[BadRecord | None] = []
-    for value in [*coded.dictionary.to_pylist(), None]:  # the last stands for nulls
+    for scalar in [*coded.dictionary, pa.scalar(None)]:  # the last stands for nulls
         try:
-            values.append(read_value(value, column))
+            values.append(read_value(python_value(scalar, column.name), column))
             problems.append(None)
         except BadRecord as problem:
             values.append(None)
@@ -94,13 +94,13 @@ def _read_column(cells: pa.ChunkedArray, column: Column) -> tuple[pa.Array, dict
 
 
 def _plain(cells: pa.ChunkedArray, column: Column) -> pa.Array:
-    """Return one array of a type whose values Python can hold exactly."""
+    """Return one array of a type that Python has values of."""
     kind = cells.type
     if pa.types.is_dictionary(kind):
         cells, kind = cells.cast(kind.value_type), kind.value_type
     if pa.types.is_null(kind) or pa.types.is_string_view(kind):
         cells = cells.cast(pa.string())
-    elif pa.types.is_timestamp(kind):
+    elif pa.types.is_timestamp(kind) and kind.unit == "ns":  # what is below a microsecond is cut
         cells = cells.cast(pa.timestamp("us", kind.tz), safe=False)
     elif pa.types.is_nested(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind):
         _validate.fail(column.name, "a column of numbers, texts, booleans or dates", f"{kind}")
@@ -115,11 +115,7 @@ def read_value(value: object, column: Column) -> float | str | bool | datetime |
             allows none.
 
     """
-    if isinstance(value, bytes):
-        try:
-            value = value.decode()
-        except UnicodeDecodeError:
-            raise BadRecord("text in UTF-8", "other bytes", column.name) from None
+    value = decoded(value, column.name)
     known = getattr(column, "categories", None) or ()
     text = _text(value)
     missing = text is None or (

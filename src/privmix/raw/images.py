@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,9 @@ def to_image(item: Any, limits: Limits) -> NDArray[np.uint8]:
     """Return a (height, width, 1 or 3) uint8 array.
 
     Args:
-        item: Encoded bytes, a path, Hugging Face's {"bytes", "path"}, a PIL image, an array
-            (height, width[, channels]) or a torch tensor (channels, height, width) or (height,
-            width). Arrays hold uint8, or floats in [0, 1]. Grey stays grey; palettes and
+        item: Encoded bytes, a path, Hugging Face's {"bytes", "path"}, whose path is read where there
+            are no bytes, a PIL image, an array (height, width[, channels]) or a torch tensor
+            (channels, height, width) or (height, width). Arrays hold uint8, or floats in [0, 1]. Grey stays grey; palettes and
             transparency become plain colours; an animation is its first frame; a camera's
             orientation mark is obeyed.
         limits: Public bounds on size.
@@ -35,7 +37,7 @@ def to_image(item: Any, limits: Limits) -> NDArray[np.uint8]:
 
     """
     if isinstance(item, dict):
-        item = item.get("bytes")
+        item = item.get("path") if item.get("bytes") is None else item["bytes"]
     if item is None:
         raise BadRecord("an image", "nothing")
     if isinstance(item, str | Path):
@@ -43,11 +45,16 @@ def to_image(item: Any, limits: Limits) -> NDArray[np.uint8]:
     if isinstance(item, bytes | bytearray | memoryview):
         return _decode(bytes(item), limits)
     if hasattr(item, "convert") and hasattr(item, "mode"):
-        return _pixels(item, limits)
+        with _decoding(limits):  # opened does not mean decoded
+            return _pixels(item, limits)
     if hasattr(item, "detach"):
         item = item.detach().cpu().numpy()
         item = np.moveaxis(item, 0, -1) if item.ndim == 3 else item
-    return np.asarray(_array(np.asarray(item), limits), dtype=np.uint8)
+    try:
+        array = np.asarray(item)
+    except ValueError:
+        raise BadRecord("an image", "rows of different lengths") from None
+    return np.asarray(_array(array, limits), dtype=np.uint8)
 
 
 def _read(path: Path, limits: Limits) -> bytes:
@@ -56,19 +63,30 @@ def _read(path: Path, limits: Limits) -> bytes:
             return file.read(limits.max_image_bytes + 1)
     except OSError as error:
         raise BadRecord("a file that can be read", error.strerror) from None
+    except ValueError:  # a NUL, or a lone surrogate
+        raise BadRecord("a file that can be read", "a path that no file has") from None
 
 
 def _decode(data: bytes, limits: Limits) -> NDArray[np.uint8]:
     if len(data) > limits.max_image_bytes:
         raise BadRecord(f"at most {limits.max_image_bytes} bytes", "more")
+    with (
+        _decoding(limits) as pil,
+        pil.open(io.BytesIO(data), formats=FORMATS) as image,
+    ):
+        return _pixels(image, limits)
+
+
+@contextmanager
+def _decoding(limits: Limits) -> Iterator[Any]:
+    """Yield Pillow; whatever it makes of damaged data is a bad record."""
     pil = _pil()
     with warnings.catch_warnings():
-        # The size is judged by our limit below, before anything is decoded; Pillow's other
-        # remarks on an odd file are no news.
+        # The size is judged by our limit, before anything is decoded; Pillow's other remarks on an
+        # odd file are no news.
         warnings.simplefilter("ignore")
         try:
-            with pil.open(io.BytesIO(data), formats=FORMATS) as image:
-                return _pixels(image, limits)
+            yield pil
         except BadRecord:
             raise
         except pil.DecompressionBombError:

@@ -89,6 +89,7 @@ class RawRecords(ABC):
         target: What a label is; see ``Schema``.
         classes: Classes that labels must be among; empty if labels are not checked here. For
             other targets than ``class``: what the numbers of a label stand for.
+        remedy: What an error about a bad record advises; empty where ``zero`` cannot be asked for.
 
     """
 
@@ -97,6 +98,7 @@ class RawRecords(ABC):
     on_bad_record: BadRecordPolicy
     target: Target
     classes: Sequence[int] | Sequence[str]
+    remedy: str = _REMEDY
 
     @abstractmethod
     def blocks(self, size: int, start: int = 0) -> Iterator[RawBlock]:
@@ -156,6 +158,8 @@ class RawRecords(ABC):
             return self._label_vector(label)
         if label is None or (isinstance(label, float) and label != label):
             raise BadRecord("a label", "nothing", "label")
+        if isinstance(label, list | tuple | dict | np.ndarray):
+            raise BadRecord("a single integer or string", repr(label)[:80], "label")
         if len(self.classes) and label not in self._class_set():
             shown = ", ".join(map(repr, self.classes[:5])) + (", ..." if self.classes[5:] else "")
             allowed = f"one of the schema's {len(self.classes)} classes ({shown})"
@@ -180,11 +184,7 @@ class RawRecords(ABC):
 
     def _unit(self, index: int, value: Any) -> int | str:
         """Check that a record has an owner; two that cannot be told apart must not become one."""
-        if isinstance(value, bytes):
-            try:
-                value = value.decode()
-            except UnicodeDecodeError:
-                raise BadRecord("text in UTF-8", "other bytes", "unit") from None
+        value = decoded(value, "unit")
         if is_missing(value):
             raise BadRecord("an identifier", "nothing", "unit")
         if type(value) is not int and type(value) is not str:
@@ -199,12 +199,45 @@ class RawRecords(ABC):
         if self.on_bad_record == "zero":
             return
         part = f", {problem.part}" if problem.part else ""
-        fail_record(f"{self.place(index)}{part}", problem)
+        fail_record(f"{self.place(index)}{part}", problem, self.remedy)
 
 
-def fail_record(place: str, problem: BadRecord) -> NoReturn:
-    """Report a bad record with the remedy."""
-    _validate.fail(place, f"{problem.allowed} ({_REMEDY})", problem.received)
+def fail_record(place: str, problem: BadRecord, remedy: str = _REMEDY) -> NoReturn:
+    """Report a bad record with the remedy, if there is one."""
+    more = f" ({remedy})" if remedy else ""
+    _validate.fail(place, problem.allowed + more, problem.received)
+
+
+def python_value(scalar: pa.Scalar, part: str = "") -> Any:
+    """Return an Arrow value as Python's.
+
+    Raises:
+        BadRecord: A string that is not UTF-8, or a date or time beyond the years of Python.
+
+    """
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        raise BadRecord("text in UTF-8", "other bytes", part) from None
+    except (OverflowError, ValueError):
+        raise BadRecord("a value in Python's range", f"another {scalar.type}", part) from None
+
+
+def decoded(value: Any, part: str = "") -> Any:
+    """Return bytes as the text that they are in UTF-8, and any other value as it is.
+
+    Raises:
+        BadRecord: Other bytes, or a value that was found bad when it was read.
+
+    """
+    if isinstance(value, BadRecord):
+        raise value
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise BadRecord("text in UTF-8", "other bytes", part) from None
 
 
 def to_number(value: object, name: str) -> float:

@@ -15,7 +15,7 @@ from privmix import _validate
 from privmix.columns import TableSchema
 from privmix.raw.cells import blank_rows, read_cells
 from privmix.raw.images import to_image
-from privmix.raw.records import BadRecord, Limits, RawBlock, RawRecords
+from privmix.raw.records import BadRecord, Limits, RawBlock, RawRecords, decoded, python_value
 from privmix.raw.texts import to_text
 from privmix.records import BadRecordPolicy
 from privmix.schema import Target
@@ -49,6 +49,8 @@ class _Source(RawRecords):
         self.count = None
 
     def _convert(self, item: Any) -> Any:
+        if isinstance(item, BadRecord):
+            raise item
         return (to_image if self.kind == "image" else to_text)(item, self.limits)
 
 
@@ -149,11 +151,6 @@ class Items(_Source):
             return BadRecord("a pair of record and label", reason), None
         return image, label
 
-    def _convert(self, item: Any) -> Any:
-        if isinstance(item, BadRecord):
-            raise item
-        return super()._convert(item)
-
     def place(self, index: int) -> str:
         """Say where a record is found."""
         return f"{self.name}[{index}]"
@@ -235,9 +232,9 @@ class TableRecords(_Source):
     def _rows(self, start: int, rows: pa.Table) -> Iterator[RawBlock]:
         labels: Sequence[Any] | None = None
         if self._labels:
-            columns = [[self._read_label(v) for v in _values(rows[n])] for n in self._labels]
+            columns = [_values(rows[name], "label") for name in self._labels]
             labels = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        units = None if self._unit_column is None else _values(rows[self._unit_column])
+        units = None if self._unit_column is None else _values(rows[self._unit_column], "unit")
         if self._table is None:
             items = _values(rows[self._column])
             yield from self._judge(start, items, self._convert, labels, units)
@@ -247,9 +244,13 @@ class TableRecords(_Source):
         for block in self._judge(start, whole, lambda row: _raise(wrong, row), labels, units):
             yield block._replace(records=blank_rows(cells, block.bad))
 
+    def _label(self, label: Any) -> Any:
+        if isinstance(label, tuple):  # of several columns
+            return super()._label([self._read_label(value) for value in label])
+        return super()._label(self._read_label(label))
+
     def _read_label(self, value: Any) -> Any:
-        if isinstance(value, bytes):
-            value = value.decode(errors="replace")
+        value = decoded(value, "label")
         if not self._untyped:
             return value
         return self._written.get(value, value or None)  # an empty cell is no label
@@ -264,10 +265,18 @@ def _raise(wrong: dict[int, BadRecord], row: int) -> None:
         raise wrong[row]
 
 
-def _values(column: pa.ChunkedArray) -> list[Any]:
+def _values(column: pa.ChunkedArray, part: str = "") -> list[Any]:
+    """Return a column's values; for one that Python cannot hold, what is wrong with it."""
+
+    def value_or_problem(scalar: pa.Scalar) -> Any:
+        try:
+            return python_value(scalar, part)
+        except BadRecord as problem:
+            return problem
+
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    return list(column.to_pylist())
+    return [value_or_problem(scalar) for scalar in column]
 
 
 def _scalar(value: Any) -> Any:

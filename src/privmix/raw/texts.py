@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from privmix.raw.records import BadRecord, Limits
+from privmix.raw.records import BadRecord, Limits, decoded
 
 
 def to_text(item: Any, limits: Limits) -> str:
@@ -14,11 +14,7 @@ def to_text(item: Any, limits: Limits) -> str:
         BadRecord: No text, bytes that are not UTF-8, or a text over the limit.
 
     """
-    if isinstance(item, bytes):
-        try:
-            item = item.decode()
-        except UnicodeDecodeError:
-            raise BadRecord("text in UTF-8", "other bytes") from None
+    item = decoded(item)
     if item is None or (isinstance(item, float) and item != item):  # pandas' missing text
         raise BadRecord("a text", "nothing")
     if not isinstance(item, str):
