@@ -261,7 +261,8 @@ def target_of(release: ReleaseLike) -> Target:
 def refuse_numbers(release: ReleaseLike) -> None:
     """Refuse a release of regression targets, for learners of classes and their weights."""
     if (target := target_of(release)) == "regression":
-        _validate.fail("release.target", "classes or weights of classes", target)
+        allowed = "classes or weights of classes, or a regressor (--learner noise-aware-regression)"
+        _validate.fail("release.target", allowed, target)
 
 
 def target_bounds(release: ReleaseLike) -> Matrix:
