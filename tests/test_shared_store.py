@@ -38,7 +38,7 @@ def one_certificate(monkeypatch):
     def for_plan(plan, **facts):
         if plan.digest() not in known:
             known[plan.digest()] = honest(plan, **facts)
-        return known[plan.digest()]
+        return known[plan.digest()].model_copy(update=facts)
 
     monkeypatch.setattr(Certificate, "for_plan", for_plan)
     monkeypatch.setattr(engine, "recheck_plan", lambda plan: None)
