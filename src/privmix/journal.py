@@ -79,6 +79,7 @@ class RunFolder:
         self.folder = out.parent / f".{out.name}.run"
         self.release_folder = self.folder / _RELEASE_DIR
         self._journal_path = self.folder / JOURNAL_NAME
+        self._doomed_path = self._journal_path.with_suffix(".doomed")
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
@@ -121,7 +122,7 @@ class RunFolder:
 
     def begin(self, journal: Journal) -> None:
         """Write the journal of a new run, durably, before anything is charged or drawn."""
-        self.destroy_journal()
+        self._overwrite_key()
         for path in self.folder.iterdir():  # what an earlier run left is not this one's
             if path.name != _LOCK_NAME:
                 path.unlink() if path.is_file() else shutil.rmtree(path)
@@ -154,10 +155,13 @@ class RunFolder:
 
     def destroy_journal(self) -> None:
         """Take the journal out of use, then overwrite the key and remove it; may be repeated."""
-        doomed = self._journal_path.with_suffix(".doomed")
         if self._journal_path.exists():
-            self._journal_path.rename(doomed)
+            self._journal_path.rename(self._doomed_path)
             sync(self.folder)
+        self._overwrite_key()
+
+    def _overwrite_key(self) -> None:
+        doomed = self._doomed_path
         if doomed.exists():
             with doomed.open("r+b") as file:
                 file.write(bytes(doomed.stat().st_size))
