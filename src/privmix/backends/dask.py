@@ -3,9 +3,10 @@
 The records are divided into parts, runs of the plan's shards, and each worker holds a part in its own
 memory. There are as few parts as let a worker hold one, so that little travels: several workers may
 hold the same part, and small data lies with every worker as a whole. For a block of rows each part is
-sampled and summed where it lies, the sums are joined along a tree of the parts, and the block's noise is
-added once, at its root, under the block's key. Published rows come back to the data holder's process, which writes them,
-or one worker gathers those of a file and writes it to a store that all reach (``shared_store``).
+sampled and summed where it lies, the sums are joined along a tree of the parts, and the block's noise
+is added once, at its root, under the block's key. Published rows come back to the data holder's
+process, which writes them, or one worker gathers those of a file and writes it to a store that all
+reach (``shared_store``).
 
 **What a task graph holds** is public: a run's random name, and numbers of tables, blocks, rows and
 parts. The key and the records never enter it. They are handed to workers beside it, sealed for one
