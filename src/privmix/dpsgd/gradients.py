@@ -32,7 +32,6 @@ from privmix.dpsgd.grid import ExactSum, HeadGrid, SumGrid, network_grid
 from privmix.dpsgd.linear_head import clipped_head_sum
 from privmix.dpsgd.plan import TrainingConfig
 from privmix.dpsgd.records import TrainingRecords, as_tensor, require
-from privmix.resources import torch_pool
 from privmix.rng import KeyStream, MasterKey
 
 if TYPE_CHECKING:
@@ -270,7 +269,9 @@ class HeadGradients:
         total = ExactSum(torch.empty(weights.shape, device=self._views.device))
         rows = max(1, _BLOCK_ROWS // config.augmentation.num_augmentations)
         for start in range(0, len(units), rows):
-            parts = self._features_of(units[start : start + rows], step)
+            # One after another: a module may keep something of its input while it runs, which a
+            # second thread would take for its own record's.
+            parts = [self._features(int(record), step) for record in units[start : start + rows]]
             features = torch.stack([part.inputs for part in parts])
             targets = torch.stack([part.targets for part in parts])
             clipped_head_sum(features, targets, weights, self._head_grid, total)
@@ -289,15 +290,6 @@ class HeadGradients:
             inputs = torch.cat([features.double(), features.new_ones(len(features), 1)], dim=1)
             residuals = torch.softmax(inputs @ weights.T, dim=1) - targets
             yield (residuals.T @ inputs / len(inputs)).reshape(-1)
-
-    def _features_of(self, records: NDArray[np.int32], step: int) -> list[Samples]:
-        """Return the features of several records, each made by itself."""
-        import torch
-
-        if torch.device(self._views.device).type != "cpu":
-            return [self._features(int(record), step) for record in records]
-        with torch_pool() as pool:
-            return list(pool.map(lambda record: self._features(int(record), step), records))
 
     def _features(self, record: int, step: int) -> Samples:
         """Return (K, width) features of a record's augmentations: one call of a fixed shape."""
