@@ -143,7 +143,8 @@ class BatchExtractor(BaseExtractor):
 def run_batches(run: Callable[[Any], Any], batches: Sequence[Any], device: str) -> list[Any]:
     """Return ``run`` of each batch, without gradients and repeatably.
 
-    On a CPU each batch has one thread, and several run together.
+    On a CPU in one thread of its own: the order of additions does not depend on how many there are.
+    Batches run one after another, since a network may keep something of its input while it runs.
     """
     torch = load("torch", "torch")
 
@@ -154,7 +155,7 @@ def run_batches(run: Callable[[Any], Any], batches: Sequence[Any], device: str) 
     if torch.device(device).type != "cpu":
         with repeatable():
             return [infer(batch) for batch in batches]
-    with repeatable(), torch_pool() as pool:
+    with repeatable(), torch_pool(1) as pool:
         return list(pool.map(infer, batches))
 
 
