@@ -151,7 +151,7 @@ def choose_rate(
     half = len(images) // 2
     features = features_of(head, images[half:])
     found = {}
-    for rate in (0.25, 0.5, 1.0, 2.0, 4.0):
+    for rate in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0):
         trained = train(
             images[:half],
             labels[:half],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import re
 from collections.abc import Iterator
@@ -78,7 +77,6 @@ def spare_memory() -> None:
 
 def return_memory() -> None:
     """Give back to the system what is no longer used."""
-    gc.collect()
     _of_glibc("malloc_trim", 0)
 
 

@@ -377,7 +377,8 @@ class DaskBackend:
                     flying.popleft()
                     losses = 0
                     yield result
-                    continue
+                    lost = run.look_is_due and run.look_around()
+                # What was asked of a worker that left would be waited for without an end.
                 if lost:
                     losses += 1
                     if losses > _MOST_LOSSES:
@@ -480,6 +481,11 @@ class _Run:
         self._next_look = 0.0
         self.look_around()
 
+    @property
+    def look_is_due(self) -> bool:
+        """Whether the last look at who is there was a while ago."""
+        return monotonic() > self._next_look
+
     def _live(self) -> dict[str, int]:
         """Return the workers that are there, with their threads; wait for one if there is none."""
         live: dict[str, int] = self._client.nthreads()
@@ -574,8 +580,6 @@ class _Run:
 
     def submit(self, pieces: Sequence[Piece]) -> Future:
         """Ask for the published rows of pieces."""
-        if monotonic() > self._next_look:
-            self.look_around()
         self._sent += 1
         # A tree over the parts, the children of node i being 2i + 1 and 2i + 2. Each adds what its
         # children send to its own sums; the root, another part's holder each time, publishes.
