@@ -287,3 +287,74 @@ def test_rows_of_a_table(run, tmp_path):
     run("train", out, "--out", tmp_path / "m.safetensors")
     source.write_text("\n".join(["age,colour,bought", *rows]))
     run("evaluate", tmp_path / "m.safetensors", source, "--label", "bought")
+
+
+def test_a_schema_for_texts_and_images_needs_the_extractor_alone(run, tmp_path):
+    """Filled in, it fits the extractor, and a release made with it the records."""
+    file = tmp_path / "schema.json"
+    run("schema", "--extractor", "pixels:size=6", "--out", file)
+    text = file.read_text()
+    assert json.loads(text) == {
+        "classes": None,
+        "num_records": None,
+        "num_features": 36,
+        "feature_clip_norm": 1.0,
+    }
+    file.write_text(text.replace('"classes": null', '"classes": [0, 1]').replace("null", "40"))
+    source = tmp_path / "a.parquet"
+    write_images(source)
+    raw = ["--label", "label", "--image-column", "img", "--extractor", "pixels:size=6"]
+    run("release", source, *raw, "--schema", file, *BUDGET, "--out", tmp_path / "release")
+
+
+def test_options_are_looked_at_before_anything_is_extracted(run, tmp_path, monkeypatch):
+    source, schema, out = tmp_path / "a.parquet", tmp_path / "schema.json", tmp_path / "release"
+    write_images(source)
+    write_schema(schema, 36)
+    raw = ["--image-column", "img", "--extractor", "pixels:size=6"]
+    run("release", source, *raw, "--label", "label", "--schema", schema, *BUDGET, "--out", out)
+    run("train", out, "--out", tmp_path / "m")
+    book = tmp_path / "book.db"
+    run("ledger", "open", "--ledger", book, "--dataset-id", "d", "--epsilon-limit", 1, "--delta", "1e-5")
+    taken = tmp_path / "taken.parquet"
+    taken.write_text("somebody's")
+    before = sorted(tmp_path.rglob("*"))
+
+    def never(*_, **__):
+        raise AssertionError("extracted")
+
+    monkeypatch.setattr("privmix.features.extraction.extract", never)
+    monkeypatch.setattr("privmix.features.extraction.transform_records", never)
+    _, told = run("evaluate", tmp_path / "m", source, *raw, fails=2)
+    assert "--label: allowed is the name of the label column" in told
+    _, told = run("extract", source, *raw, "--out", taken, fails=2)
+    assert "--out: allowed is a new file" in told
+    budget = ["--schema", schema, *BUDGET, "--out", tmp_path / "other"]
+    for option in ("--features-key", "--label-key", "--labels"):
+        _, told = run("release", source, *raw, *budget, option, "x", fails=2)
+        assert f"{option}: allowed is nothing beside --extractor" in told
+    spent = [*raw, "--label", "label", *budget, "--ledger", book, "--dataset-id", "d"]
+    _, told = run("release", source, *spent, fails=2)
+    assert "which 0 is spent" in told
+    assert taken.read_text() == "somebody's"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_features_of_a_release_that_failed_are_told_of(run, tmp_path, monkeypatch):
+    source, schema = tmp_path / "a.parquet", tmp_path / "schema.json"
+    write_images(source)
+    write_schema(schema, 36)
+    raw = ["--label", "label", "--image-column", "img", "--extractor", "pixels:size=6"]
+    release = ["release", source, *raw, "--schema", schema, *BUDGET, "--out", tmp_path / "r"]
+
+    def full(*_, **__):
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("privmix.engine.release_records", full)
+        _, told = run(*release, fails=1)
+    kept = tmp_path / ".r.features"
+    assert f"private features are kept in {kept}" in told.replace("\n", " ")
+    assert kept.is_dir()
+    run(*release, "--dry-run")
+    assert not kept.exists()

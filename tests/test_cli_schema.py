@@ -47,7 +47,9 @@ def test_refused(privmix, tmp_path):
     for words, message in (
         (["schema", "t.csv", "--out", "schema.json"], "a new file"),
         (["schema", "t.csv", "--label", "z"], "--label"),
-        (["schema", "none.csv"], "existing file"),
+        (["schema", "none.csv"], "no such file"),
+        (["schema", "."], "--extractor for texts and images; received a folder"),
+        (["schema", "--label", "y"], "INPUT: allowed is a table"),
     ):
         code, out, err = privmix(*words)
         assert (code, out) == (2, "")

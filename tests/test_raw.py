@@ -306,7 +306,9 @@ class TestTexts:
         records = open_records(
             tmp_path / "t.csv", kind="text", column="text", label="label", classes=[7, 8]
         )
-        with pytest.raises(InvalidInputError, match=r"t\.csv\[1\], text, label: .*'007'"):
+        with pytest.raises(
+            InvalidInputError, match=r"t\.csv\[1\], text, label column 'label': .*'007'"
+        ):
             gather(records)
 
     def test_bad_texts_one_by_one(self, tmp_path):
@@ -432,7 +434,7 @@ class TestValuesThatPythonDoesNotHave:
         self.check(
             pa.table({"text": fine, "y": self.strings}),
             path,
-            ", text, label: .*UTF-8",
+            ", text, label column 'y': .*UTF-8",
             label="y",
             classes=["a", "b", "\ufffd\ufffd"],
             **text,
@@ -440,7 +442,7 @@ class TestValuesThatPythonDoesNotHave:
         self.check(
             pa.table({"text": fine, "u": self.strings}),
             path,
-            ", text, unit: .*UTF-8",
+            ", text, unit column 'u': .*UTF-8",
             unit_column="u",
             **text,
         )
@@ -455,7 +457,7 @@ class TestValuesThatPythonDoesNotHave:
         records = open_records(
             tmp_path / "t.csv", kind="text", column="text", label="y", classes=["a", "\ufffd"]
         )
-        with pytest.raises(InvalidInputError, match=r"\[1\], text, label: .*UTF-8"):
+        with pytest.raises(InvalidInputError, match=r"\[1\], text, label column 'y': .*UTF-8"):
             gather(records)
 
     @pytest.mark.parametrize("kind", ["s", "ms", "us", "date32", "date64"])
@@ -473,14 +475,27 @@ class TestValuesThatPythonDoesNotHave:
         else:
             self.check(pa.table({"d": cells}), tmp_path / "t.parquet", ", d: ", **options)
 
+    def test_half_a_character_in_a_frame(self):
+        """pandas keeps strings that are no text in object columns; Arrow refuses all of them."""
+        pd = pytest.importorskip("pandas")
+        odd, fine = pd.Series(["a", "b\ud800", "c"], dtype=object), ["x", "y", "z"]
+        options = {"kind": "text", "column": "text"}
+        named = {"label": "y", "unit_column": "u"}
+        for column, place in (("text", "text: "), ("y", "label column 'y'"), ("u", "unit column")):
+            frame = pd.DataFrame({"text": fine, "y": fine, "u": fine} | {column: odd})
+            with pytest.raises(InvalidInputError, match=rf"\[1\].*{place}.*UTF-8"):
+                gather(open_records(frame, **named, **options))
+            records = open_records(frame, on_bad_record="zero", **named, **options)
+            assert gather(records)[2] == [False, True, False]
+
     def test_labels_that_are_lists(self):
         table = pa.table({"text": ["a", "b"], "y": [[0], [1]]})
         options = {"kind": "text", "classes": (0, 1)}
-        for source, given in (
-            (table, {"column": "text", "label": "y"}),
-            (["a", "b"], {"labels": np.array([[0], [1]])}),
+        for source, given, place in (
+            (table, {"column": "text", "label": "y"}, "label column 'y'"),
+            (["a", "b"], {"labels": np.array([[0], [1]])}, "label"),
         ):
-            with pytest.raises(InvalidInputError, match=r"\[0\].*label: allowed is a single"):
+            with pytest.raises(InvalidInputError, match=rf"\[0\].* {place}: allowed is a single"):
                 gather(open_records(source, **given, **options))
             records = open_records(source, on_bad_record="zero", **given, **options)
             assert gather(records)[2] == [True, True]

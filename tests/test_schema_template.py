@@ -128,7 +128,7 @@ def test_refused(tmp_path):
     (tmp_path / "t.npz").touch()
     (tmp_path / "x.parquet").write_bytes(b"x")
     for name, words in (
-        ("none.csv", "existing file"),
+        ("none.csv", "no such file"),
         ("t.npz", "ending in"),
         ("n.csv", "names of the columns"),
         ("x.parquet", "a whole parquet table"),

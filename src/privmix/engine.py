@@ -357,6 +357,7 @@ def release(
         spare_memory()  # before the accountant
     recheck_plan(plan)
     check_units(plan, units is not None)
+    charge = ledger_charge(ledger, dataset_id, plan.event, note=target.name)
     if extractor is not None:
         features = extractor.transform(features)  # type: ignore[arg-type]
     source = feature_source(features, plan.data_schema.num_features)
@@ -370,7 +371,6 @@ def release(
         in_memory=layout.in_memory,
         threads=threads,
     )
-    charge = ledger_charge(ledger, dataset_id, plan.event, note=target.name)
     with open_backend(backend, threads, scheduler, workers) as place:
         return release_records(
             records,

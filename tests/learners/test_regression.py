@@ -69,6 +69,17 @@ def test_standard_errors_are_right(make_regression, design):
     assert 0.55 < np.mean(np.square(scores)) < 1.6
 
 
+def test_standard_errors_far_from_the_origin(make_regression):
+    """What all records have in common varies with a Poisson row's size: left out, errors would
+    seem 3.5 times smaller than they are here."""
+    scores = []
+    for seed in range(30):
+        data = make_regression(seed, intercept=0.3)
+        model = NoiseAwareRegressor().fit(data.release("poisson", rows=8_000, noise=0.3, seed=seed))
+        scores.append((model.coef_ - data.coef) / model.coef_stderr_)
+    assert 0.55 < np.mean(np.square(scores)) < 1.6
+
+
 @pytest.mark.parametrize("design", ["poisson", "uniform"])
 def test_predictions_in_the_targets_units(make_regression, design):
     data = make_regression()
@@ -155,6 +166,7 @@ def test_rows_of_noise_alone_teach_nothing(noise, strength):
         noise=noise,
         target_noise=1.0,
         num_rows=50,
+        sizes_vary=True,
     )
     coef, variances = shrunk_least_squares(moments, 10.0, 0.1)
     assert (coef == 0).all()

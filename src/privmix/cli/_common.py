@@ -131,6 +131,10 @@ def print_json(value: dict[str, Any]) -> None:
 
 def print_facts(facts: dict[str, Any]) -> None:
     for name, value in facts.items():
+        if isinstance(value, dict):
+            OUT.print(f"{name}:", markup=False)
+            print_facts({f"  {key}": part for key, part in value.items()})
+            continue
         shown = f"{value:.6g}" if isinstance(value, float) else value
         OUT.print(f"{name}: {shown}", markup=False)
 

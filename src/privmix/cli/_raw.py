@@ -161,24 +161,19 @@ def extract_with_progress(
     return counts
 
 
-def features_folder(out: Path) -> Path:
-    """Make the folder beside ``out``, readable by its owner alone, where a run keeps its features."""
+@contextmanager
+def kept_features(out: Path) -> Iterator[Path]:
+    """Yield the folder beside ``out``, readable by its owner alone, where a run keeps its features.
+
+    It goes when the run is through. Where the run fails, what is in it stays for the next one, and
+    the data holder is told.
+    """
     folder = out.parent / f".{out.name}.features"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         folder.chmod(0o700)  # also of a folder that was there before
     except OSError as error:
         _validate.fail(f"out={out}", "a place in a writable folder", error.strerror)
-    return folder
-
-
-@contextmanager
-def kept_features(out: Path) -> Iterator[Path]:
-    """Yield the features folder, which goes when the run is through.
-
-    Where the run fails, what is in it stays for the next one, and the data holder is told.
-    """
-    folder = features_folder(out)
     try:
         yield folder
     except BaseException as error:

@@ -26,6 +26,7 @@ from privmix.cli._raw import (
     TextColumn,
     check_features_header,
     is_raw,
+    knows_labels,
     open_raw,
     same_extractor,
 )
@@ -89,6 +90,8 @@ def evaluate_command(
     features: Any
     labels: Any
     if named or (is_raw(source, header, scored.extractor) and not features_as_given):
+        if label is None and scored.target == "class" and not knows_labels(source):
+            _validate.fail("--label", "the name of the label column", "nothing")
         maker = same_extractor(scored.extractor, extractor, device)
         records = open_raw(
             source,
@@ -101,8 +104,6 @@ def evaluate_command(
         )
         with progress_bar("records") as progress:
             features, labels = transform_records(records, maker, progress)
-        if labels is None:
-            _validate.fail("--label", "the name of the label column", "nothing")
     else:
         if not features_as_given:
             check_features_header(str(source), header, scored.extractor)

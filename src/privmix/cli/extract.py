@@ -63,6 +63,8 @@ def extract_command(
     if extractor is None:
         _validate.fail("--extractor", "the name of an extractor", "nothing")
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
+    if out.exists():
+        _validate.fail("--out", "a new file", f"{out}, which exists")
     facts = None if schema is None else read_schema(schema)
     target = "class" if facts is None else facts.target
     made = build_extractor(extractor, device, facts)

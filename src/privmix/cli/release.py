@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any
@@ -57,7 +57,7 @@ from privmix.cli._raw import (
     TextColumn,
     build_extractor,
     extract_with_progress,
-    features_folder,
+    kept_features,
     open_raw,
 )
 from privmix.cli.plan import design_options, make_plan, preprocessing_steps
@@ -162,7 +162,7 @@ def release_command(
     from privmix.engine import plan_memory, recheck_plan, release_records
     from privmix.extractor import FeaturesHeader
     from privmix.journal import RunFolder, check_out
-    from privmix.ledger import ledger_charge
+    from privmix.ledger import Ledger, ledger_charge
     from privmix.readers import open_labelled
     from privmix.records import bound_records, feature_source
     from privmix.shared_store import store_location
@@ -226,76 +226,82 @@ def release_command(
         _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     unit_column = made.unit_column
-    if extractor is not None:
-        # A run that was cut off while it extracted has drawn nothing yet, so nothing to resume.
-        resume = resume and RunFolder(target).is_unfinished
-        maker = build_extractor(extractor, device, made.data_schema)
-        records_of = open_raw(
-            source,
-            maker,
-            label=label,
-            text_column=text_column,
-            image_column=image_column,
-            unit_column=unit_column,
-            on_bad_record=on_bad_record,
-            target=made.data_schema.target,
-            classes=made.data_schema.classes,
-        )
-        extracted = features_folder(target)
-        source, unit_column = extracted / "features.parquet", unit_column and "unit"
-        many = 1 if made.data_schema.target == "class" else made.data_schema.num_classes
-        label = [f"label{i}" for i in range(many)]
-        extract_with_progress(records_of, maker, source, label=label, keep_parts=True)
-    elif text_column is not None or image_column is not None:
-        _validate.fail("--extractor", "an extractor for raw records", "nothing")
-    header = FeaturesHeader.of_file(source)
-    data = open_labelled(
-        source,
-        label=label,
-        classes=made.data_schema.classes,
-        features_key=features_key,
-        label_key=label_key,
-        labels=labels,
-        target=made.data_schema.target,
-        unit_column=unit_column,
-    )
-    features = feature_source(data.features, made.data_schema.num_features)
-    layout = plan_memory(made, features, max_memory, threads, place="--max-memory")
-    with progress_bar("records") as progress:
-        records = bound_records(
-            features,
-            data.labels,
-            made.data_schema,
-            on_bad_record,  # type: ignore[arg-type]
-            units=data.units,
-            in_memory=layout.in_memory,
-            threads=threads,
-            progress=progress,
-        )
-    _tell_holder(records, made)
-    if dry_run:
-        return
-    if test_seed is not None:
-        ERR.print("warning: --test-seed makes a release that protects nobody")
     charge = ledger_charge(ledger, dataset_id, made.event, note=str(out))
-    place = open_backend(backend, threads, scheduler, workers)
-    started = monotonic()
-    with place, progress_bar("rows") as progress:
-        published = release_records(
-            records,
-            made,
-            out=target,
-            sums_bytes=layout.sums_bytes,
-            resume=resume,
-            charge=charge,
-            test_seed=test_seed,
-            backend=place,
-            store=location,
-            extractor=None if header is None else header.extractor,
-            progress=progress,
+    unfinished = RunFolder(target).is_unfinished
+    if ledger is not None and dataset_id is not None and not unfinished:
+        Ledger(ledger).check(dataset_id, made.event)  # before the records are looked at
+    with ExitStack() as kept:
+        if extractor is not None:
+            keys = {"--features-key": features_key, "--label-key": label_key, "--labels": labels}
+            for option, value in keys.items():
+                if value is not None:
+                    _validate.fail(option, "nothing beside --extractor", value)
+            # A run that was cut off while it extracted has drawn nothing yet, so nothing to resume.
+            resume = resume and unfinished
+            maker = build_extractor(extractor, device, made.data_schema)
+            records_of = open_raw(
+                source,
+                maker,
+                label=label,
+                text_column=text_column,
+                image_column=image_column,
+                unit_column=unit_column,
+                on_bad_record=on_bad_record,
+                target=made.data_schema.target,
+                classes=made.data_schema.classes,
+            )
+            source = kept.enter_context(kept_features(target)) / "features.parquet"
+            unit_column = unit_column and "unit"
+            many = 1 if made.data_schema.target == "class" else made.data_schema.num_classes
+            label = [f"label{i}" for i in range(many)]
+            extract_with_progress(records_of, maker, source, label=label, keep_parts=True)
+        elif text_column is not None or image_column is not None:
+            _validate.fail("--extractor", "an extractor for raw records", "nothing")
+        header = FeaturesHeader.of_file(source)
+        data = open_labelled(
+            source,
+            label=label,
+            classes=made.data_schema.classes,
+            features_key=features_key,
+            label_key=label_key,
+            labels=labels,
+            target=made.data_schema.target,
+            unit_column=unit_column,
         )
-    if extractor is not None:
-        shutil.rmtree(extracted, ignore_errors=True)
+        features = feature_source(data.features, made.data_schema.num_features)
+        layout = plan_memory(made, features, max_memory, threads, place="--max-memory")
+        with progress_bar("records") as progress:
+            records = bound_records(
+                features,
+                data.labels,
+                made.data_schema,
+                on_bad_record,  # type: ignore[arg-type]
+                units=data.units,
+                in_memory=layout.in_memory,
+                threads=threads,
+                progress=progress,
+            )
+        _tell_holder(records, made)
+        if dry_run:
+            return
+        if test_seed is not None:
+            ERR.print("warning: --test-seed makes a release that protects nobody")
+        place = open_backend(backend, threads, scheduler, workers)
+        started = monotonic()
+        with place, progress_bar("rows") as progress:
+            published = release_records(
+                records,
+                made,
+                out=target,
+                sums_bytes=layout.sums_bytes,
+                resume=resume,
+                charge=charge,
+                test_seed=test_seed,
+                backend=place,
+                store=location,
+                extractor=None if header is None else header.extractor,
+                progress=progress,
+            )
     size = 4 * sum(part.num_mixtures * part.row_width for part in made.mechanism.components)
     ERR.print(
         f"{published.num_mixtures} rows, {size / 1e6:.1f} MB, in {monotonic() - started:.1f} s"
@@ -322,15 +328,16 @@ def _tell_holder(records: Records, plan: ReleasePlan) -> None:
     """Say on stderr what only the data holder may know."""
     assert plan.data_schema is not None
     schema, count = plan.data_schema, records.count
-    told = [
-        f"{count} records (planned {schema.num_records})",
-        f"{records.num_clipped / count:.1%} clipped to norm {schema.feature_clip_norm:g}",
-    ]
+    planned = f"(planned {schema.num_records})"
+    if records.units is not None and plan.max_records_per_unit is not None:
+        kept = records.units.num_taking_part(plan.max_records_per_unit)
+        owners = len(records.units.names)
+        told = [f"{count} records of {owners} units, of which {kept} take part {planned}"]
+    else:
+        told = [f"{count} records {planned}"]
+    told.append(f"{records.num_clipped / count:.1%} clipped to norm {schema.feature_clip_norm:g}")
     if schema.target != "class":
         told.append(f"{records.num_labels_clipped / count:.1%} of the labels clipped")
     if records.num_replaced:
         told.append(f"{records.num_replaced} bad ones replaced by zero")
-    if records.units is not None and plan.max_records_per_unit is not None:
-        kept = records.units.num_taking_part(plan.max_records_per_unit)
-        told.append(f"{kept} records of {len(records.units.names)} units take part")
     ERR.print("for your eyes only: " + ", ".join(told))

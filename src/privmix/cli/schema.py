@@ -10,12 +10,16 @@ import typer
 
 from privmix import _validate
 from privmix.cli._common import ERR, OUT, Json, Label, app, print_json
+from privmix.cli._raw import ExtractorSpec, build_extractor
 
 
 @app.command("schema", no_args_is_help=True)
 def schema_command(
-    source: Annotated[Path, typer.Argument(metavar="INPUT", help=".parquet, .csv or .arrow")],
+    source: Annotated[
+        Path | None, typer.Argument(metavar="INPUT", help="A table: .parquet, .csv or .arrow")
+    ] = None,
     label: Label = None,
+    extractor: ExtractorSpec = None,
     out: Annotated[Path | None, typer.Option(help="Write it here; must not exist.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -25,15 +29,27 @@ def schema_command(
     bounds, categories. A CSV file states no types, so state them too: numeric, categorical,
     ordinal, boolean or datetime.
 
+    Texts and images need no INPUT here: --extractor tells how wide their features are.
+
     Examples:
         privmix schema patients.parquet --label died --out schema.json
 
         privmix schema patients.csv --label died
 
-    """
-    from privmix.raw.template import schema_template
+        privmix schema --extractor sentence --out schema.json
 
-    text, left_out = schema_template(source, label)
+    """
+    from privmix.raw.template import features_template, schema_template
+
+    left_out: list[str] = []
+    if extractor is not None and extractor != "tabular":
+        text = features_template(build_extractor(extractor, None).num_features)
+    elif source is None:
+        _validate.fail(
+            "INPUT", "a table, unless --extractor names one of texts or images", "nothing"
+        )
+    else:
+        text, left_out = schema_template(source, label)
     if left_out:
         ERR.print(f"left out, since no column type fits: {', '.join(left_out)}", markup=False)
     if out is not None:

@@ -126,6 +126,8 @@ class TargetMoments:
         noise: Variance that the noise adds to every diagonal entry of ``covariance``.
         target_noise: The same for ``variance``.
         num_rows: Number of rows.
+        sizes_vary: Whether rows hold varying numbers of records, so that what all records have in
+            common varies from row to row, too.
 
     """
 
@@ -137,6 +139,7 @@ class TargetMoments:
     noise: float
     target_noise: float
     num_rows: int
+    sizes_vary: bool
 
 
 def target_moments(release: ReleaseLike) -> TargetMoments:
@@ -158,6 +161,7 @@ def target_moments(release: ReleaseLike) -> TargetMoments:
         noise=moments.noise,
         target_noise=moments.label_noise,
         num_rows=rows.count,
+        sizes_vary=release.design in ("poisson", "transposed"),
     )
 
 

@@ -74,6 +74,9 @@ def shrunk_least_squares(
     With e = y - B x of a row and noise of variance v in x, the corrected score e x + v B has mean 0
     and, for Gaussian rows, covariance Var(e) Cov(x) + v^2 B B' (Isserlis). Few records in a row add
     E[e^2 x x'] of the records for each of the m T drawn; sampling n records adds it once for each.
+    Where the rows' sizes vary, second moments of e and x are those about the origin, with the
+    intercept and the mean record in them. The shrinkage leaves that part of the errors out: a
+    single direction, for which it would shrink all of them.
     """
     eigenvalues, basis = np.linalg.eigh(moments.covariance)
     seen = np.maximum(eigenvalues, _TINY)
@@ -91,7 +94,10 @@ def shrunk_least_squares(
         coef = gain * cross
     draws = mix_size / sampling_prob, mix_size * moments.num_rows
     own = np.maximum(residual - moments.target_noise - moments.noise * (coef**2).sum(axis=1), 0)
-    scatter = error + own[:, None] * signal * sum(1 / count for count in draws)
+    common = moments.features_mean @ basis * moments.sizes_vary
+    offset = (moments.targets_mean * moments.sizes_vary - coef @ common)[:, None]
+    about_origin = residual[:, None] * common**2 + offset**2 * (seen + 2 * common**2)
+    scatter = error + about_origin / moments.num_rows + own[:, None] * signal * sum(1 / count for count in draws)
     # What the shrinkage takes away, with the prior as large as its own error allows.
     widest = prior + np.sqrt(2 * (error**2).sum(axis=1)) / max(float((signal**2).sum()), _TINY)
     lost = widest[:, None] * (1 - gain * signal) ** 2

@@ -303,7 +303,7 @@ def as_arrow(source: Any, exact: Collection[str | None] = ()) -> pa.Table:
         _validate.fail("records", "a pandas, polars or Arrow table", type(source).__name__)
     try:
         return pa.table(source)
-    except (pa.ArrowException, TypeError):
+    except (pa.ArrowException, TypeError, UnicodeEncodeError):
         if not hasattr(source, "dtypes"):
             raise
         return _mixed_pandas(source, exact)
@@ -319,6 +319,9 @@ def _mixed_pandas(frame: Any, exact: Collection[str | None]) -> pa.Table:
     for name in frame.columns:
         try:
             columns[str(name)] = pa.array(frame[name], from_pandas=True)
+        except UnicodeEncodeError:  # half a character: bytes that each record is judged by
+            cells = [v.encode(errors="surrogatepass") if type(v) is str else v for v in frame[name]]
+            columns[str(name)] = pa.array(cells, type=pa.binary(), from_pandas=True)
         except (pa.ArrowException, TypeError):
             if name in exact:
                 _validate.fail(f"column {name!r}", "values of one type", "several types")

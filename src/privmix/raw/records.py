@@ -189,8 +189,14 @@ class RawRecords(ABC):
             raise BadRecord("an identifier", "nothing", "unit")
         if type(value) is not int and type(value) is not str:
             allowed = "an integer or a string"
-            _validate.fail(f"{self.place(index)}, unit", allowed, f"a {type(value).__name__}")
+            _validate.fail(
+                f"{self.place(index)}, {self._part('unit')}", allowed, f"a {type(value).__name__}"
+            )
         return value
+
+    def _part(self, part: str) -> str:
+        """Say where in a record something is wrong, by the name that the data holder gave it."""
+        return part
 
     def _class_set(self) -> frozenset[int | str]:
         return frozenset(self.classes)
@@ -198,7 +204,7 @@ class RawRecords(ABC):
     def _refuse(self, index: int, problem: BadRecord) -> None:
         if self.on_bad_record == "zero":
             return
-        part = f", {problem.part}" if problem.part else ""
+        part = f", {self._part(problem.part)}" if problem.part else ""
         fail_record(f"{self.place(index)}{part}", problem, self.remedy)
 
 

@@ -255,6 +255,13 @@ class TableRecords(_Source):
             return value
         return self._written.get(value, value or None)  # an empty cell is no label
 
+    def _part(self, part: str) -> str:
+        if part == "unit":
+            return f"unit column {self._unit_column!r}"
+        if part == "label" and len(self._labels) == 1:
+            return f"label column {self._labels[0]!r}"
+        return part
+
     def place(self, index: int) -> str:
         """Say where a record is found."""
         return f"{self.name}[{index}]" + ("" if self._column is None else f", {self._column}")

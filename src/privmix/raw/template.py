@@ -1,4 +1,4 @@
-"""A schema to fill in, made from a table's column names and types alone."""
+"""A schema to fill in, made from public facts: an extractor's, or a table's columns and types."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def schema_template(path: str | Path, label: str | None = None) -> tuple[str, li
 
     """
     path = Path(path)
+    allowed = f"a table in a file ending in {', '.join(SUFFIXES)}; --extractor for texts and images"
     if not path.is_file():
-        _validate.fail(str(path), "an existing file", "a folder" if path.is_dir() else "none")
+        _validate.fail(str(path), allowed, "a folder" if path.is_dir() else "no such file")
     if path.suffix.lower() not in SUFFIXES:
-        _validate.fail(str(path), f"a file ending in {', '.join(SUFFIXES)}", repr(path.suffix))
+        _validate.fail(str(path), allowed, repr(path.suffix))
     with readable(path, path.suffix.lower()):
         types = column_types(path)
     if label is not None and label not in types.names:
@@ -61,6 +62,17 @@ def schema_template(path: str | Path, label: str | None = None) -> tuple[str, li
         f'  "table": {{\n    "columns": [\n{lines}\n    ]\n  }}\n}}\n'
     )
     return text, left_out
+
+
+def features_template(num_features: int) -> str:
+    """Return a schema with nulls for what an extractor of texts or images does not settle.
+
+    Its clip norm of 1 suits features of any scale: the default plan scales every vector to it.
+    """
+    return (
+        '{\n  "classes": null,\n  "num_records": null,\n'
+        f'  "num_features": {num_features},\n  "feature_clip_norm": 1.0\n}}\n'
+    )
 
 
 def _column_type(kind: pa.DataType) -> str | None:
