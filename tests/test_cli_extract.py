@@ -315,7 +315,18 @@ def test_options_are_looked_at_before_anything_is_extracted(run, tmp_path, monke
     run("release", source, *raw, "--label", "label", "--schema", schema, *BUDGET, "--out", out)
     run("train", out, "--out", tmp_path / "m")
     book = tmp_path / "book.db"
-    run("ledger", "open", "--ledger", book, "--dataset-id", "d", "--epsilon-limit", 1, "--delta", "1e-5")
+    run(
+        "ledger",
+        "open",
+        "--ledger",
+        book,
+        "--dataset-id",
+        "d",
+        "--epsilon-limit",
+        1,
+        "--delta",
+        "1e-5",
+    )
     taken = tmp_path / "taken.parquet"
     taken.write_text("somebody's")
     before = sorted(tmp_path.rglob("*"))

@@ -6,6 +6,8 @@ import io
 import struct
 import warnings
 import zlib
+from datetime import date, datetime
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -18,7 +20,9 @@ from PIL import Image
 
 from privmix import InvalidInputError
 from privmix.columns import TableSchema
+from privmix.features import make_extractor
 from privmix.raw import Limits, open_records
+from privmix.raw.records import object_array
 
 TABLE = TableSchema(
     columns=[
@@ -32,6 +36,10 @@ def png(array: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(array).save(buffer, "PNG")
     return buffer.getvalue()
+
+
+def objects(values: list) -> pd.Series:
+    return pd.Series(object_array(values), dtype=object)
 
 
 def pictures(count: int, seed: int = 0) -> np.ndarray:
@@ -334,6 +342,22 @@ class TestTexts:
             gather(open_records([3], kind="text"))
 
 
+ODD = [
+    "x",
+    2.5,
+    10**5000,
+    b"\xff",
+    [1],
+    Decimal("2.50"),
+    pd.NA,
+    pd.NaT,
+    1j,
+    "b\ud800",
+    pd.Period("2020"),
+]
+DATES = [datetime(2020, 1, 2), "2021-01-01", date(2022, 1, 1), pd.Timestamp("2023-01-01")]
+
+
 class TestTables:
     frame = pd.DataFrame(
         {"age": [1.5, None, 300, 40], "sex": ["f", "m", None, "x"], "y": [0, 1, 1, 0]}
@@ -394,10 +418,83 @@ class TestTables:
         rows, labels, bad = gather(records)
         assert rows[:2] == [{"age": 1.0, "sex": "f"}, {"age": 2.0, "sex": "3"}]
         assert (labels, bad) == ([0, 1, None], [False, False, True])
-        with pytest.raises(InvalidInputError, match="column 'y': allowed is values of one"):
-            open_records(
-                mixed.assign(y=[0, "1", 1]), kind="table", table=TABLE, label="y", classes=[0, 1]
-            )
+        records = open_records(
+            mixed.assign(y=[0, "1", 1]),
+            kind="table",
+            table=TABLE,
+            label="y",
+            classes=[0, 1],
+            on_bad_record="zero",
+        )
+        assert gather(records)[2] == [False, True, True]
+
+    @pytest.mark.parametrize("odd", ODD, ids=lambda value: type(value).__name__)
+    @pytest.mark.parametrize(
+        ("column", "cells"),
+        [
+            ({"type": "categorical", "categories": ["1", "2", "true"]}, [1.0, True, "2", 1]),
+            ({"type": "categorical", "categories": ["1.0"]}, [Decimal("1.0"), "1.0"]),
+            ({"type": "ordinal", "categories": ["1", "2"]}, [2.0, 1, "2"]),
+            ({"type": "numeric", "lower": 0, "upper": 9}, [True, 0.5, 3, "4", Decimal(7)]),
+            ({"type": "boolean"}, [1.0, 0.0, True, "yes", 0]),
+            ({"type": "datetime", "earliest": "1970-01-01", "latest": "2030-01-01"}, DATES),
+        ],
+        ids=lambda value: value["type"] if isinstance(value, dict) else "",
+    )
+    def test_one_cell_of_a_frame_changes_no_other(self, column, cells, odd):
+        """An object column has no type, and none is inferred from what else is in it."""
+        table = TableSchema(columns=[{"name": "c", **column}])
+        options = {"kind": "table", "table": table, "on_bad_record": "zero"}
+        extractor = make_extractor("tabular", table=table)
+        without = pd.DataFrame({"c": pd.Series(cells, dtype=object), "other": 1})
+        rows, _, bad = gather(open_records(without, **options))
+        assert not any(bad)
+        for place in range(len(cells) + 1):
+            more = [*cells[:place], odd, *cells[place:]]
+            frame = pd.DataFrame({"c": objects(more), "other": objects([odd] * len(more))})
+            found, _, wrong = gather(open_records(frame, **options))
+            others = [i for i in range(len(more)) if i != place]
+            assert [found[i] for i in others] == rows
+            assert not any(wrong[i] for i in others)
+            if not wrong[place]:
+                features = extractor.transform(frame)[others]
+                assert np.array_equal(features, extractor.transform(without))
+
+    def test_one_cell_of_texts_or_images_changes_no_other(self, tmp_path):
+        image = np.zeros((4, 4), dtype=np.uint8)
+        Image.fromarray(image).save(tmp_path / "a.png")
+        encoded = (tmp_path / "a.png").read_bytes()
+        images = [str(tmp_path / "a.png"), encoded, {"bytes": encoded, "path": None}, image]
+        for kind, cells in (("text", ["a", "b"]), ("image", images)):
+            alone = gather(open_records(pd.DataFrame({"c": objects(cells)}), kind=kind, column="c"))
+            assert alone[2] == [False] * len(cells)
+            for odd in (*ODD, *images, "x"):
+                frame = pd.DataFrame({"c": objects([*cells, odd])})
+                records = open_records(frame, kind=kind, column="c", on_bad_record="zero")
+                found, _, bad = gather(records)
+                for seen, due in zip(found[:-1], alone[0], strict=True):
+                    assert np.array_equal(seen, due)
+                assert bad[:-1] == alone[2]
+
+    def test_columns_of_the_same_name(self):
+        for frame in (
+            pd.DataFrame({"0": [7, 8], 0: [1, 2.5], "m": ["x", 1]}),
+            pd.DataFrame([[1, 2]], columns=["age", "age"]),
+        ):
+            with pytest.raises(InvalidInputError, match="distinct names"):
+                open_records(frame, kind="table", table=TABLE)
+
+    def test_series_are_read_by_position(self):
+        """Their index may be in any order: after a shuffle it is."""
+        shuffled = pd.DataFrame({"t": ["a", "b", "c"], "y": [0, 1, 2], "u": ["p", "q", "r"]}).iloc[
+            [2, 0, 1]
+        ]
+        for given in (shuffled["t"], ["c", "a", "b"]):
+            records = open_records(given, kind="text", labels=shuffled["y"], units=shuffled["u"])
+            (block,) = records.blocks(5)
+            assert list(block.records) == ["c", "a", "b"]
+            assert list(block.labels) == [2, 0, 1]
+            assert list(block.units) == ["r", "p", "q"]
 
     def test_columns_that_are_not_there(self):
         with pytest.raises(InvalidInputError, match="the columns of table: age; received 'sex'"):

@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from privmix import _validate
 from privmix.extractor import ExtractorIdentity, InputKind, Progress
+from privmix.raw.frames import by_position, is_frame
 from privmix.resources import torch_pool
 
 
@@ -65,6 +66,9 @@ class BaseExtractor(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
             InvalidInputError: A record of another kind or shape.
 
         """
+        records = by_position(records)
+        if isinstance(records, str | bytes) or is_frame(records):
+            _validate.fail("records", f"a sequence of {self.kind}s", type(records).__name__)
         features = np.zeros((len(records), self.num_features), dtype=np.float32)
         for start in range(0, len(records), _STEP):
             chunk = records[start : start + _STEP]

@@ -28,8 +28,8 @@ from privmix.columns import (
 from privmix.extractor import ExtractorIdentity, InputKind, Progress
 from privmix.features.base import BaseExtractor, make_identity
 from privmix.raw.cells import read_cells
-from privmix.raw.opening import as_arrow
-from privmix.raw.records import fail_record
+from privmix.raw.frames import Rows, as_rows, plain
+from privmix.raw.records import fail_record, object_array
 
 _STEP = 4096
 _MICROSECONDS = 1e6
@@ -88,7 +88,7 @@ class TabularExtractor(BaseExtractor):
             InvalidInputError: A column that is not there, a cell that is no value of its column.
 
         """
-        rows = as_arrow(records)
+        rows = as_rows(records, [column.name for column in self.schema.columns])
         features = np.empty((rows.num_rows, self.num_features), dtype=np.float32)
         for start in range(0, rows.num_rows, _STEP):
             part = rows.slice(start, _STEP)
@@ -105,7 +105,11 @@ class TabularExtractor(BaseExtractor):
         return features
 
     def _features(self, records: Sequence[Any]) -> NDArray[np.float32]:
-        return self.transform(pa.Table.from_pylist(list(records)))
+        names = [column.name for column in self.schema.columns]
+        cells = {
+            name: object_array([plain(record.get(name)) for record in records]) for name in names
+        }
+        return self.transform(Rows(cells, len(records)))
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[np.object_]:
         """Return a name for each coordinate, as scikit-learn's transformers do."""
@@ -138,10 +142,18 @@ class TabularExtractor(BaseExtractor):
         return frequencies(self.schema.fourier, self.schema.width)
 
 
-def _empty_rows(rows: pa.Table, schema: TableSchema) -> NDArray[np.bool_]:
+def _is_null(cell: object) -> bool:
+    return cell is None or (isinstance(cell, float) and math.isnan(cell))
+
+
+def _empty_rows(rows: pa.Table | Rows, schema: TableSchema) -> NDArray[np.bool_]:
     empty = np.ones(rows.num_rows, dtype=bool)
     for column in schema.columns:
-        empty &= pc.is_null(rows[column.name], nan_is_null=True).to_numpy()
+        cells = rows[column.name]
+        if isinstance(cells, np.ndarray):
+            empty &= np.array([_is_null(cell) for cell in cells], dtype=bool)
+        else:
+            empty &= pc.is_null(cells, nan_is_null=True).to_numpy()
     return empty
 
 

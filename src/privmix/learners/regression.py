@@ -97,7 +97,11 @@ def shrunk_least_squares(
     common = moments.features_mean @ basis * moments.sizes_vary
     offset = (moments.targets_mean * moments.sizes_vary - coef @ common)[:, None]
     about_origin = residual[:, None] * common**2 + offset**2 * (seen + 2 * common**2)
-    scatter = error + about_origin / moments.num_rows + own[:, None] * signal * sum(1 / count for count in draws)
+    scatter = (
+        error
+        + about_origin / moments.num_rows
+        + own[:, None] * signal * sum(1 / count for count in draws)
+    )
     # What the shrinkage takes away, with the prior as large as its own error allows.
     widest = prior + np.sqrt(2 * (error**2).sum(axis=1)) / max(float((signal**2).sum()), _TINY)
     lost = widest[:, None] * (1 - gain * signal) ** 2

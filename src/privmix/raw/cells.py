@@ -7,7 +7,9 @@ from the data, so that one odd cell cannot change how the others are read.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -25,11 +27,14 @@ from privmix.columns import (
     OrdinalColumn,
     TableSchema,
 )
-from privmix.raw.records import BadRecord, decoded, python_value, to_number
+from privmix.raw.frames import Rows
+from privmix.raw.records import BadRecord, decoded, python_value, shown, to_number
 
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null"})
 _TRUE = frozenset({"true", "t", "yes", "y", "1"})
 _FALSE = frozenset({"false", "f", "no", "n", "0"})
+# What Arrow's cells are in Python; an object of another class may look like any of them.
+_PLAIN = (str, bool, int, float, Decimal, date, type(None))
 _KINDS = (
     (NumericColumn, pa.float64()),
     (BooleanColumn, pa.bool_()),
@@ -39,7 +44,9 @@ _KINDS = (
 )
 
 
-def read_cells(table: pa.Table, schema: TableSchema) -> tuple[pa.Table, dict[int, BadRecord]]:
+def read_cells(
+    table: pa.Table | Rows, schema: TableSchema
+) -> tuple[pa.Table, dict[int, BadRecord]]:
     """Return the schema's columns in their types, with nulls for what is missing.
 
     Numbers become float64, dates and times UTC timestamps, categories the texts that stand for
@@ -73,24 +80,37 @@ def blank_rows(table: pa.Table, bad: NDArray[np.bool_]) -> pa.Table:
     return pa.table(columns, names=table.column_names)
 
 
-def _read_column(cells: pa.ChunkedArray, column: Column) -> tuple[pa.Array, dict[int, BadRecord]]:
+def _read_column(
+    cells: pa.ChunkedArray | NDArray[Any], column: Column
+) -> tuple[pa.Array, dict[int, BadRecord]]:
     kind = next(arrow for python, arrow in _KINDS if isinstance(column, python))
-    flat = _plain(cells, column)
-    coded = flat.dictionary_encode()
-    values: list[Any] = []
-    problems: list[BadRecord | None] = []
-    for scalar in [*coded.dictionary, pa.scalar(None)]:  # the last stands for nulls
-        try:
-            values.append(read_value(python_value(scalar, column.name), column))
-            problems.append(None)
-        except BadRecord as problem:
-            values.append(None)
-            problems.append(problem)
+    if isinstance(cells, np.ndarray):  # of objects, each read as what it is
+        values, problems = _read_values(cells, column)
+        found = {row: problem for row, problem in enumerate(problems) if problem is not None}
+        return pa.array(values, type=kind), found
+    coded = _plain(cells, column).dictionary_encode()
+    # The last stands for nulls.
+    values, problems = _read_values([*coded.dictionary, pa.scalar(None)], column)
     codes = coded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)
     read = pa.array(values, type=kind).take(pa.array(codes))
     is_bad = np.array([problem is not None for problem in problems])
     wrong = {int(row): problems[codes[row]] for row in np.flatnonzero(is_bad[codes])}
     return read, {row: problem for row, problem in wrong.items() if problem is not None}
+
+
+def _read_values(cells: Iterable[Any], column: Column) -> tuple[list[Any], list[BadRecord | None]]:
+    """Read cells, or Arrow's scalars, one by one; a bad one is None, with what is wrong with it."""
+    values: list[Any] = []
+    problems: list[BadRecord | None] = []
+    for cell in cells:
+        try:
+            value = python_value(cell, column.name) if isinstance(cell, pa.Scalar) else cell
+            values.append(read_value(value, column))
+            problems.append(None)
+        except BadRecord as problem:
+            values.append(None)
+            problems.append(problem)
+    return values, problems
 
 
 def _plain(cells: pa.ChunkedArray, column: Column) -> pa.Array:
@@ -116,6 +136,8 @@ def read_value(value: object, column: Column) -> float | str | bool | datetime |
 
     """
     value = decoded(value, column.name)
+    if not isinstance(value, _PLAIN) or (type(value) is int and value.bit_length() > 1024):
+        raise BadRecord("a number, a text, a truth value or a date", _type(value), column.name)
     known = getattr(column, "categories", None) or ()
     text = _text(value)
     missing = text is None or (
@@ -136,6 +158,10 @@ def read_value(value: object, column: Column) -> float | str | bool | datetime |
     return _time(value, column.name)
 
 
+def _type(value: object) -> str:
+    return f"a value of type {type(value).__name__}"
+
+
 def _text(value: object) -> str | None:
     """Write a value as a category: 3, 3.0 and "3" are the same."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
@@ -150,7 +176,7 @@ def _text(value: object) -> str | None:
 def _boolean(text: str, name: str) -> bool:
     lower = text.strip().lower()
     if lower not in _TRUE and lower not in _FALSE:
-        raise BadRecord("true or false", repr(text)[:80], name)
+        raise BadRecord("true or false", shown(text), name)
     return lower in _TRUE
 
 
@@ -164,4 +190,4 @@ def _time(value: object, name: str) -> datetime:
             return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         pass
-    raise BadRecord("an ISO 8601 date or time", repr(value)[:80], name)
+    raise BadRecord("an ISO 8601 date or time", shown(value), name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from privmix import _validate
 from privmix.columns import TableSchema
+from privmix.raw.frames import as_rows, by_position, column_names, is_frame
 from privmix.raw.records import Kind, Limits, RawBlock, RawRecords
 from privmix.raw.sources import (
     ImageFolder,
@@ -114,15 +115,16 @@ def open_records(
         _refuse_sequences(labels, units)
         scan = scan_hugging_face(source, [n for n in found if n in used])
         return TableRecords(scan, found, len(source), name="dataset", **tabular)
-    if isinstance(source, pa.Table) or hasattr(source, "__arrow_c_stream__"):
+    if is_frame(source):
         _refuse_sequences(labels, units)
-        rows = as_arrow(source, [*names, unit_column])
+        rows = as_rows(source, _used(tabular))
         return TableRecords(
-            scan_table(rows), rows.column_names, rows.num_rows, name="table", **tabular
+            scan_table(rows), column_names(source), rows.num_rows, name="table", **tabular
         )
     if unit_column is not None:
         _validate.fail("unit_column", "nothing for records without columns", repr(unit_column))
-    return _open_items(source, kind, labels, units, options)
+    sequences = (by_position(given) for given in (source, labels, units))
+    return _open_items(*sequences, kind=kind, options=options)
 
 
 def _refuse_sequences(labels: Any, units: Any) -> None:
@@ -133,7 +135,7 @@ def _refuse_sequences(labels: Any, units: Any) -> None:
 
 
 def _open_items(
-    source: Any, kind: str, labels: Any, units: Any, options: dict[str, Any]
+    source: Any, labels: Any, units: Any, *, kind: str, options: dict[str, Any]
 ) -> RawRecords:
     if kind == "table":
         _validate.fail("source", "a table with named columns", type(source).__name__)
@@ -292,39 +294,4 @@ def _open_npz(
         raise
     except Exception as error:
         _validate.fail(str(path), "an .npz file without pickled objects", error)
-    return _open_items(images, kind, labels, units, options)
-
-
-def as_arrow(source: Any, exact: Collection[str | None] = ()) -> pa.Table:
-    """Return a pandas, polars or Arrow table as Arrow's; ``exact`` columns are never made texts."""
-    if isinstance(source, pa.Table):
-        return source
-    if not hasattr(source, "__arrow_c_stream__"):
-        _validate.fail("records", "a pandas, polars or Arrow table", type(source).__name__)
-    try:
-        return pa.table(source)
-    except (pa.ArrowException, TypeError, UnicodeEncodeError):
-        if not hasattr(source, "dtypes"):
-            raise
-        return _mixed_pandas(source, exact)
-
-
-def _mixed_pandas(frame: Any, exact: Collection[str | None]) -> pa.Table:
-    """Read pandas columns of mixed types as texts, which leaves the meaning of each cell alone.
-
-    Not so labels, since texts are not matched with integer classes and one odd label must not undo
-    the others, and owners, since 1 and "1" may be one or two.
-    """
-    columns = {}
-    for name in frame.columns:
-        try:
-            columns[str(name)] = pa.array(frame[name], from_pandas=True)
-        except UnicodeEncodeError:  # half a character: bytes that each record is judged by
-            cells = [v.encode(errors="surrogatepass") if type(v) is str else v for v in frame[name]]
-            columns[str(name)] = pa.array(cells, type=pa.binary(), from_pandas=True)
-        except (pa.ArrowException, TypeError):
-            if name in exact:
-                _validate.fail(f"column {name!r}", "values of one type", "several types")
-            texts = [None if v is None or v != v else str(v) for v in frame[name]]
-            columns[str(name)] = pa.array(texts, type=pa.string())
-    return pa.table(columns)
+    return _open_items(images, labels, units, kind=kind, options=options)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -158,12 +158,12 @@ class RawRecords(ABC):
             return self._label_vector(label)
         if label is None or (isinstance(label, float) and label != label):
             raise BadRecord("a label", "nothing", "label")
-        if isinstance(label, list | tuple | dict | np.ndarray):
-            raise BadRecord("a single integer or string", repr(label)[:80], "label")
+        if not isinstance(label, Hashable) or isinstance(label, tuple):
+            raise BadRecord("a single integer or string", shown(label), "label")
         if len(self.classes) and label not in self._class_set():
-            shown = ", ".join(map(repr, self.classes[:5])) + (", ..." if self.classes[5:] else "")
-            allowed = f"one of the schema's {len(self.classes)} classes ({shown})"
-            raise BadRecord(allowed, repr(label), "label")
+            some = ", ".join(map(repr, self.classes[:5])) + (", ..." if self.classes[5:] else "")
+            allowed = f"one of the schema's {len(self.classes)} classes ({some})"
+            raise BadRecord(allowed, shown(label), "label")
         return label
 
     def _label_vector(self, label: Label) -> NDArray[np.float64]:
@@ -233,17 +233,27 @@ def decoded(value: Any, part: str = "") -> Any:
     """Return bytes as the text that they are in UTF-8, and any other value as it is.
 
     Raises:
-        BadRecord: Other bytes, or a value that was found bad when it was read.
+        BadRecord: Other bytes, half a character, or a value that was found bad when it was read.
 
     """
     if isinstance(value, BadRecord):
         raise value
-    if not isinstance(value, bytes):
-        return value
     try:
-        return value.decode()
+        if isinstance(value, str):
+            value.encode()
+        return value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError:
         raise BadRecord("text in UTF-8", "other bytes", part) from None
+    except UnicodeEncodeError:
+        raise BadRecord("text in UTF-8", "a lone surrogate", part) from None
+
+
+def shown(value: object) -> str:
+    """Return the beginning of a value's text; its type where Python refuses to write it."""
+    try:
+        return repr(value)[:80]
+    except ValueError:  # an integer of thousands of digits
+        return f"a value of type {type(value).__name__}"
 
 
 def to_number(value: object, name: str) -> float:
@@ -253,9 +263,9 @@ def to_number(value: object, name: str) -> float:
             raise ValueError
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise BadRecord("a number", repr(value)[:80], name) from None
+        raise BadRecord("a number", shown(value), name) from None
     if not math.isfinite(number):
-        raise BadRecord("a finite number", repr(value)[:80], name)
+        raise BadRecord("a finite number", shown(value), name)
     return number
 
 

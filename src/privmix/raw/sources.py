@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from privmix import _validate
 from privmix.columns import TableSchema
 from privmix.raw.cells import blank_rows, read_cells
+from privmix.raw.frames import Rows
 from privmix.raw.images import to_image
 from privmix.raw.records import BadRecord, Limits, RawBlock, RawRecords, decoded, python_value
 from privmix.raw.texts import to_text
@@ -21,7 +24,7 @@ from privmix.records import BadRecordPolicy
 from privmix.schema import Target
 
 # Opens a source and yields its rows from a position on, as tables of any length.
-Scan = Callable[[int], Iterator[pa.Table]]
+Scan = Callable[[int], Iterator[pa.Table | Rows]]
 
 _BATCH_ROWS = 256
 _IMAGE_ROWS = 128  # of encoded images, held at once
@@ -229,13 +232,14 @@ class TableRecords(_Source):
         if position == start == 0:
             _validate.fail(self.name, "at least one record", "none")
 
-    def _rows(self, start: int, rows: pa.Table) -> Iterator[RawBlock]:
+    def _rows(self, start: int, rows: pa.Table | Rows) -> Iterator[RawBlock]:
         labels: Sequence[Any] | None = None
         if self._labels:
             columns = [_values(rows[name], "label") for name in self._labels]
             labels = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         units = None if self._unit_column is None else _values(rows[self._unit_column], "unit")
         if self._table is None:
+            assert self._column is not None
             items = _values(rows[self._column])
             yield from self._judge(start, items, self._convert, labels, units)
             return
@@ -272,8 +276,10 @@ def _raise(wrong: dict[int, BadRecord], row: int) -> None:
         raise wrong[row]
 
 
-def _values(column: pa.ChunkedArray, part: str = "") -> list[Any]:
+def _values(column: pa.ChunkedArray | NDArray[Any], part: str = "") -> list[Any]:
     """Return a column's values; for one that Python cannot hold, what is wrong with it."""
+    if isinstance(column, np.ndarray):
+        return list(column)
 
     def value_or_problem(scalar: pa.Scalar) -> Any:
         try:
@@ -291,20 +297,24 @@ def _scalar(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _rebatch(tables: Iterator[pa.Table], size: int) -> Iterator[pa.Table]:
+def _rebatch(tables: Iterator[pa.Table | Rows], size: int) -> Iterator[pa.Table | Rows]:
     """Cut a stream of tables into tables of ``size`` rows; the last may be shorter."""
-    held: list[pa.Table] = []
+    held: list[Any] = []
     rows = 0
     for table in tables:
         held.append(table)
         rows += table.num_rows
         while rows >= size:
-            whole = pa.concat_tables(held)
+            whole = _whole(held)
             yield whole.slice(0, size)
             held = [whole.slice(size)]
             rows -= size
     if rows:
-        yield pa.concat_tables(held)
+        yield _whole(held)
+
+
+def _whole(tables: list[Any]) -> pa.Table | Rows:
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
 
 def _from(tables: Iterator[pa.Table], start: int) -> Iterator[pa.Table]:
@@ -387,7 +397,7 @@ def open_ipc(source: Any) -> Any:
         return pa.ipc.open_stream(source)
 
 
-def scan_table(table: pa.Table) -> Scan:
+def scan_table(table: pa.Table | Rows) -> Scan:
     """Scan a table in memory."""
     return lambda start: iter([table.slice(start)] if start < table.num_rows else [])
 
