@@ -344,6 +344,18 @@ def test_options_are_looked_at_before_anything_is_extracted(run, tmp_path, monke
     for option in ("--features-key", "--label-key", "--labels"):
         _, told = run("release", source, *raw, *budget, option, "x", fails=2)
         assert f"{option}: allowed is nothing beside --extractor" in told
+    wrong = (
+        ("--backend", "nowhere"),
+        ("--workers", 3),
+        ("--max-memory", "much"),
+        ("--ledger", tmp_path / "none.db"),
+    )
+    for option in wrong:
+        _, told = run("release", source, *raw, "--label", "label", *budget, *option, fails=2)
+        assert "allowed is" in told and "eyes" not in told
+    for option in ("--features-key", "--label-key", "--unit-column"):
+        _, told = run("evaluate", tmp_path / "m", source, *raw, option, "x", fails=2)
+        assert f"{option}: allowed is nothing for raw records" in told
     spent = [*raw, "--label", "label", *budget, "--ledger", book, "--dataset-id", "d"]
     _, told = run("release", source, *spent, fails=2)
     assert "which 0 is spent" in told
@@ -369,3 +381,48 @@ def test_features_of_a_release_that_failed_are_told_of(run, tmp_path, monkeypatc
     assert kept.is_dir()
     run(*release, "--dry-run")
     assert not kept.exists()
+
+
+def test_a_folder_that_is_not_this_commands_own_is_left_alone(run, tmp_path):
+    source, schema, kept = (
+        tmp_path / "a.parquet",
+        tmp_path / "schema.json",
+        tmp_path / ".r.features",
+    )
+    write_images(source)
+    write_schema(schema, 36)
+    raw = ["--label", "label", "--image-column", "img", "--extractor", "pixels:size=6"]
+    release = ["release", source, *raw, "--schema", schema, *BUDGET, "--out", tmp_path / "r"]
+    kept.mkdir()
+    (kept / "notes.txt").write_text("mine")
+    _, told = run(*release, "--dry-run", fails=2)
+    assert "other files" in told and (kept / "notes.txt").read_text() == "mine"
+    (kept / "notes.txt").unlink()
+    kept.rmdir()
+    (tmp_path / "elsewhere").mkdir()
+    kept.symlink_to(tmp_path / "elsewhere")
+    _, told = run(*release, fails=2)
+    assert "a link" in told and not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_features_are_for_their_owner_and_follow_no_link(run, tmp_path):
+    source, victim, out = tmp_path / "a.parquet", tmp_path / "victim", tmp_path / "f.parquet"
+    write_images(source)
+    victim.write_text("mine")
+    (tmp_path / ".f.parquet.tmp").symlink_to(victim)
+    raw = ["--label", "label", "--image-column", "img", "--extractor", "pixels:size=6"]
+    run("extract", source, *raw, "--out", out)
+    assert victim.read_text() == "mine" and not out.is_symlink()
+    assert out.stat().st_mode & 0o777 == 0o600
+
+
+def test_extractors_stand_in_a_pipeline():
+    pipelines = pytest.importorskip("sklearn.pipeline")
+    linear = pytest.importorskip("sklearn.linear_model")
+    extractor = make_extractor("pixels", size=2)
+    steps = pipelines.make_pipeline(extractor, linear.LogisticRegression())
+    images = [np.full((2, 2), 200 * (i % 2), dtype=np.uint8) for i in range(20)]
+    labels = [i % 2 for i in range(20)]
+    assert steps.fit(images, labels).score(images, labels) == 1
+    with pytest.raises(AttributeError, match="size"):
+        extractor.size = 3

@@ -364,7 +364,7 @@ def _read_table(path: Path, columns: _Columns) -> pa.Table:
     try:
         options = pa.csv.ConvertOptions(column_types=dict.fromkeys(columns.texts, pa.string()))
         table = pa.csv.read_csv(path, convert_options=options)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         _validate.fail(str(path), "a csv table", str(error).splitlines()[0])
     if table.num_rows == 0:
         _validate.fail(str(path), "at least one record", "none")
@@ -419,7 +419,7 @@ def _number_column(path: Path, name: str, column: pa.ChunkedArray) -> NDArray[An
             f"{path}: {name}", f"a column of numbers ({remedies})", f"a column of {kind}"
         )
     if column.null_count:  # nulls become NaN, which the policy for bad records then meets
-        column = column.cast(pa.float64())
+        column = column.cast(pa.float64(), safe=False)  # rounds, as NumPy does
     return np.asarray(column.to_numpy())
 
 

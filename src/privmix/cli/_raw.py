@@ -43,8 +43,14 @@ def build_extractor(
     from privmix.features import get_extractor
 
     parameters: dict[str, Any] = {} if device is None else {"device": device}
-    if spec == "tabular" and schema is not None and schema.table is not None:
-        parameters["table"] = schema.table
+    if "tabular" in (spec, getattr(spec, "name", None)):
+        if device is not None:
+            _validate.fail("--device", "nothing for tabular, which needs none", device)
+        if spec == "tabular" and (schema is None or schema.table is None):
+            allowed = "a schema with a table, for --extractor tabular; see privmix schema"
+            _validate.fail("--schema", allowed, "nothing" if schema is None else "one without")
+        if schema is not None and schema.table is not None and spec == "tabular":
+            parameters["table"] = schema.table
     with status_line("loading the extractor"):
         extractor = get_extractor(spec, **parameters)
         found = extractor.num_features  # reads the model, so that its faults come first
@@ -169,6 +175,10 @@ def kept_features(out: Path) -> Iterator[Path]:
     the data holder is told.
     """
     folder = out.parent / f".{out.name}.features"
+    others = folder.is_dir() and [p for p in folder.iterdir() if "features.parquet" not in p.name]
+    if folder.is_symlink() or others:
+        allowed = f"a place beside which {folder.name} is free for features"
+        _validate.fail(f"out={out}", allowed, "a link" if folder.is_symlink() else "other files")
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         folder.chmod(0o700)  # also of a folder that was there before
@@ -188,6 +198,8 @@ def kept_features(out: Path) -> Iterator[Path]:
             _validate.fail(f"out={out}", error.allowed, error.received)
         raise
     shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        ERR.print(f"for your eyes only: remove {folder}, which has private features in it")
 
 
 def knows_labels(source: Path) -> bool:

@@ -90,6 +90,10 @@ def evaluate_command(
     features: Any
     labels: Any
     if named or (is_raw(source, header, scored.extractor) and not features_as_given):
+        keys = {"--features-key": features_key, "--label-key": label_key}
+        for option, value in (keys | {"--unit-column": unit_column}).items():
+            if value is not None:
+                _validate.fail(option, "nothing for raw records", value)
         if label is None and scored.target == "class" and not knows_labels(source):
             _validate.fail("--label", "the name of the label column", "nothing")
         maker = same_extractor(scored.extractor, extractor, device)

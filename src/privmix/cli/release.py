@@ -63,7 +63,7 @@ from privmix.cli._raw import (
 from privmix.cli.plan import design_options, make_plan, preprocessing_steps
 from privmix.plan import PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.records import Records
-from privmix.resources import default_threads, spare_memory
+from privmix.resources import default_threads, parse_bytes, spare_memory
 
 
 @app.command("release", no_args_is_help=True)
@@ -171,6 +171,7 @@ def release_command(
     target = check_out(out)
     location = None if store is None else store_location(store)
     if max_memory is not None:
+        parse_bytes("--max-memory", max_memory)
         spare_memory()  # before the accountant
     given: dict[str, Any] = {
         "mix_size": mix_size,
@@ -227,6 +228,7 @@ def release_command(
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     unit_column = made.unit_column
     charge = ledger_charge(ledger, dataset_id, made.event, note=str(out))
+    place = open_backend(backend, threads, scheduler, workers)
     unfinished = RunFolder(target).is_unfinished
     if ledger is not None and dataset_id is not None and not unfinished:
         Ledger(ledger).check(dataset_id, made.event)  # before the records are looked at
@@ -286,7 +288,6 @@ def release_command(
             return
         if test_seed is not None:
             ERR.print("warning: --test-seed makes a release that protects nobody")
-        place = open_backend(backend, threads, scheduler, workers)
         started = monotonic()
         with place, progress_bar("rows") as progress:
             published = release_records(

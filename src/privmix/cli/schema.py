@@ -43,6 +43,12 @@ def schema_command(
 
     left_out: list[str] = []
     if extractor is not None and extractor != "tabular":
+        for name, value in (("INPUT", source), ("--label", label)):
+            if value is not None:
+                allowed = (
+                    f"nothing beside --extractor {extractor}, which tells all there is to tell"
+                )
+                _validate.fail(name, allowed, value)
         text = features_template(build_extractor(extractor, None).num_features)
     elif source is None:
         _validate.fail(

@@ -9,6 +9,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import FrozenInstanceError, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -41,6 +42,15 @@ class BaseExtractor(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
     @abstractmethod
     def _features(self, records: Sequence[Any]) -> NDArray[np.float32]:
         """Return the features of a few records, none of them None."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse to change a parameter: features and identity follow from them.
+
+        Attributes of scikit-learn's own, which it sets on the steps of a pipeline, are allowed.
+        """
+        if name in self.__dict__ and name in {field.name for field in fields(self)}:
+            raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        super().__setattr__(name, value)
 
     def fit(self, records: Any = None, labels: Any = None) -> BaseExtractor:
         """Do nothing: an extractor learns nothing from the records."""
@@ -207,7 +217,11 @@ def repeatable() -> Iterator[None]:
 def choose_device(device: str | None) -> str:
     """Return the device to run on: a GPU where there is one, unless another is asked for."""
     if device is not None:
-        return device
+        torch = load("torch", "torch")
+        try:
+            return str(torch.device(device))
+        except (RuntimeError, TypeError) as error:
+            _validate.fail("device", "cpu, cuda, cuda:0 or the like", str(error).splitlines()[0])
     return "cuda" if load("torch", "torch").cuda.is_available() else "cpu"
 
 

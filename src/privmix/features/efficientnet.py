@@ -20,7 +20,7 @@ from privmix.features.base import (
 from privmix.features.images import channels_first, to_pil
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class EfficientNetExtractor(BatchExtractor):
     """The 1280 channels of EfficientNet-Lite0's last convolution, averaged over the image.
 

@@ -213,7 +213,10 @@ def _unit_columns(units: list[NDArray[Any]], name: str) -> dict[str, pa.Array]:
         return {}
     whole = np.concatenate(units)
     match_units(whole, strict=False)  # integers and strings together are refused, in its words
-    return {name: pa.array(whole.tolist())}
+    try:
+        return {name: pa.array(whole.tolist())}
+    except OverflowError:
+        _validate.fail("units", "integers of at most 64 bits, or strings", "a larger integer")
 
 
 def _assemble(
@@ -229,9 +232,12 @@ def _assemble(
     fields += [pa.field(name, column.type) for name, column in columns.items()]
     schema = pa.schema(fields, metadata={FEATURES_KEY: header.model_dump_json()})
     temporary = out.with_name(f".{out.name}.tmp")
+    temporary.unlink(missing_ok=True)
+    # A file of its own, whatever has its name meanwhile, for its owner alone: features are private.
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
     done = 0
-    with pq.ParquetWriter(temporary, schema, **options) as writer:
+    with os.fdopen(handle, "wb") as file, pq.ParquetWriter(file, schema, **options) as writer:
         for path in paths:
             flat: NDArray[np.float32] = np.frombuffer(path.read_bytes(), np.float32, offset=32)
             count = len(flat) // width

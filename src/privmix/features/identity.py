@@ -15,7 +15,7 @@ from privmix.extractor import ExtractorIdentity, InputKind
 from privmix.features.base import BaseExtractor, make_identity
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class IdentityExtractor(BaseExtractor):
     """Vectors of a fixed width, passed on as float32.
 

@@ -18,7 +18,7 @@ from privmix.features.base import (
 from privmix.features.images import to_pil
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class OpenClipExtractor(BatchExtractor):
     """The image embedding of an ``open_clip`` model, as its own transform prepares images.
 

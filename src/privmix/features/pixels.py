@@ -15,7 +15,7 @@ from privmix.features.base import BaseExtractor, make_identity
 from privmix.features.images import check_geometry, to_square
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class PixelExtractor(BaseExtractor):
     """Pixel values in [0, 1], channel by channel; norms are at most sqrt(num_features).
 

@@ -14,7 +14,7 @@ from privmix.features.images import check_geometry, to_square
 _GROUPS = 27
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ScatteringExtractor(BatchExtractor):
     """Scattering coefficients of depth 2 over 4 pixels and 8 angles, normalised in groups.
 

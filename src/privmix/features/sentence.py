@@ -32,7 +32,7 @@ _LENGTH_STEP = 8
 _CPU_TOKENS, _GPU_TOKENS = 256, 8192
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class SentenceExtractor(BaseExtractor):
     """Embeddings of texts, as the model's authors pool and scale them.
 

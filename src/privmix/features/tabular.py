@@ -35,7 +35,7 @@ _STEP = 4096
 _MICROSECONDS = 1e6
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class TabularExtractor(BaseExtractor):
     """Columns side by side: scaled by public bounds, one-hot or hashed, never by what others hold.
 

@@ -18,7 +18,7 @@ from privmix.features.base import (
 from privmix.features.images import to_pil
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class TimmExtractor(BatchExtractor):
     """The pooled output before the classifier of a ``timm`` model.
 

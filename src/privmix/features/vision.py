@@ -47,7 +47,7 @@ class _Loaded(NamedTuple):
     untrained: frozenset[str]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class VisionExtractor(BatchExtractor):
     """The pooled output of any vision model that ``transformers.AutoModel`` loads.
 

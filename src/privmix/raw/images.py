@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import stat
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,6 +60,8 @@ def to_image(item: Any, limits: Limits) -> NDArray[np.uint8]:
 
 def _read(path: Path, limits: Limits) -> bytes:
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # of a pipe, reading would not end
+            raise BadRecord("a file that can be read", "something else")
         with path.open("rb") as file:
             return file.read(limits.max_image_bytes + 1)
     except OSError as error:
