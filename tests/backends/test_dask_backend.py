@@ -339,6 +339,22 @@ class TestChangesInTheMiddle:
             here, there = within(60, release_while, swap, tmp_path, task, scheduler)
         assert here == there
 
+    def test_nobody_is_left(self, tmp_path, task, slow, monkeypatch):
+        monkeypatch.setattr(back_end, "_RETURN_SECONDS", 0.3)
+        with threads_cluster(2) as cluster:
+
+            def leave() -> None:
+                for worker in list(cluster.scheduler.workers):
+                    cluster.sync(cluster.scheduler.remove_worker, worker, stimulus_id="test")
+
+            scheduler = cluster.scheduler_address
+            with pytest.raises(OSError, match=r"none came; the run can be resumed"):
+                release_while(leave, tmp_path, task, scheduler)
+        x, y, plan = task
+        there = release(x, y, plan, out=tmp_path / "there", test_seed=1, resume=True)
+        here = release(x, y, plan, out=tmp_path / "again", test_seed=1)
+        assert there.certificate_digest == here.certificate_digest
+
 
 @pytest.mark.parametrize("task", ["poisson"], indirect=True)
 def test_a_lease_runs_out(tmp_path, task, four, slow, monkeypatch):

@@ -34,6 +34,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import chain
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future, LocalCluster, Worker
 
 _CONNECT_SECONDS = 20.0
+_RETURN_SECONDS = 120.0  # for a worker to come when all have left
 _PATIENCE_SECONDS = 1.0  # between looks at who is still there
 _LEASE_SECONDS = 600.0
 _MOST_LOSSES = 20  # restarts without a finished block before giving up
@@ -490,7 +492,12 @@ class _Run:
         """Return the workers that are there, with their threads; wait for one if there is none."""
         live: dict[str, int] = self._client.nthreads()
         if not live:
-            self._client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+            try:
+                self._client.wait_for_workers(1, timeout=_RETURN_SECONDS)
+            except (TimeoutError, OSError) as error:
+                raise OSError(
+                    "all workers have left, and none came; the run can be resumed"
+                ) from error
             live = self._client.nthreads()
         return live
 
@@ -614,4 +621,5 @@ class _Run:
 
     def end(self) -> None:
         """Let the workers forget the key and the records; those that cannot be reached do so later."""
-        self._client.run(_forget, self._name, on_error="ignore")
+        with suppress(OSError, TimeoutError, RuntimeError):
+            self._client.run(_forget, self._name, on_error="ignore")
