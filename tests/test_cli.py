@@ -437,7 +437,19 @@ def test_a_dry_run_reads_checks_and_writes_nothing(run, files):
     )  # fmt: skip
     assert (told.code, told.out) == (0, "")
     assert "400 records (planned 400), 0.0% clipped" in told.err
+    assert "everything is in order; nothing was drawn" in told.err
     assert sorted(files.iterdir()) == before
+
+
+@pytest.mark.parametrize(("planned", "far"), [(201, False), (199, True), (799, False), (800, True)])
+def test_the_holder_is_told_when_the_plan_is_for_others(run, files, planned, far):
+    facts = json.loads((files / "schema.json").read_text()) | {"num_records": planned}
+    (files / "other.json").write_text(json.dumps(facts))
+    told = run(
+        "release", files / "train.parquet", "--label", "label", "--schema", files / "other.json",
+        "--epsilon", 2, "--delta", "1e-5", "--out", files / "r", "--dry-run",
+    )  # fmt: skip
+    assert ("far from the plan" in told.err) == far
 
 
 def test_training_keeps_releases_whole(run, files):

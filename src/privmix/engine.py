@@ -350,6 +350,9 @@ def release(
         _validate.fail(
             "plan.schema", "a schema; plan with --schema or plan_release(schema)", "none"
         )
+    if extractor is not None and not hasattr(extractor, "transform"):
+        allowed = "an extractor, such as privmix.features.get_extractor('sentence')"
+        _validate.fail("extractor", allowed, repr(extractor))
     threads = default_threads() if threads is None else _validate.integer("threads", threads)
     target = check_out(out)
     location = None if store is None else store_location(store)

@@ -34,7 +34,12 @@ Design = Annotated[
     str | None, typer.Option(help=f"One of {', '.join(DESIGNS)} [auto: see plan --explain].")
 ]
 MixSize = Annotated[float | None, typer.Option(help="Planned records in a row [64].")]
-NumMixtures = Annotated[int | None, typer.Option(help="Rows [the number of records].")]
+NumMixtures = Annotated[
+    int | None,
+    typer.Option(
+        help="Rows [by the design: the number of records, or what the rule of --design auto finds]."
+    ),
+]
 SamplingProb = Annotated[
     float | None, typer.Option(help="stratified: share of a class that enters a row [0.5].")
 ]

@@ -76,6 +76,8 @@ def open_raw(
     from privmix.raw import open_records
     from privmix.readers import label_names
 
+    if not source.exists():
+        _validate.fail(str(source), "an existing file or folder", "nothing there")
     if extractor.kind == "vector":
         _validate.fail("--extractor", "none for a file of feature vectors", extractor.identity.name)
     columns = {"text": text_column, "image": image_column}

@@ -85,6 +85,8 @@ def evaluate_command(
     from privmix.readers import read_labelled
 
     scored = _load(model, device)
+    if not source.exists():
+        _validate.fail(f"TEST {source}", "an existing file or folder", "nothing there")
     header = FeaturesHeader.of_file(source)
     named = any(option is not None for option in (extractor, text_column, image_column))
     features: Any

@@ -285,6 +285,7 @@ def release_command(
             )
         _tell_holder(records, made)
         if dry_run:
+            ERR.print("everything is in order; nothing was drawn, charged or written")
             return
         if test_seed is not None:
             ERR.print("warning: --test-seed makes a release that protects nobody")
@@ -331,11 +332,14 @@ def _tell_holder(records: Records, plan: ReleasePlan) -> None:
     schema, count = plan.data_schema, records.count
     planned = f"(planned {schema.num_records})"
     if records.units is not None and plan.max_records_per_unit is not None:
-        kept = records.units.num_taking_part(plan.max_records_per_unit)
+        taking_part = records.units.num_taking_part(plan.max_records_per_unit)
         owners = len(records.units.names)
-        told = [f"{count} records of {owners} units, of which {kept} take part {planned}"]
+        told = [f"{count} records of {owners} units, of which {taking_part} take part {planned}"]
     else:
+        taking_part = count
         told = [f"{count} records {planned}"]
+    if not 0.5 < taking_part / schema.num_records < 2:
+        told.append("far from the plan, whose predictions are for the planned number")
     told.append(f"{records.num_clipped / count:.1%} clipped to norm {schema.feature_clip_norm:g}")
     if schema.target != "class":
         told.append(f"{records.num_labels_clipped / count:.1%} of the labels clipped")
