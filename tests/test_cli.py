@@ -483,6 +483,23 @@ def test_plan_explains_and_chooses(run):
     assert chosen["epsilon"] <= 1
 
 
+@pytest.mark.parametrize(
+    "others",
+    [("--out", "p.json"), ("--design", "poisson"), ("--subspace", 3), ("--mix-size", 5),
+     ("--center", 0), ("--class-counts",), ("--noise-multiplier", 3)],
+)  # fmt: skip
+def test_nothing_is_ignored_beside_explain(run, others):
+    told = run(*PLAN, "--epsilon", 1, "--delta", "1e-5", "--explain", *others)
+    assert told.code == 2
+    assert f"{others[0]}: allowed is nothing beside --explain" in told.err
+
+
+def test_steps_that_are_given_replace_centring_and_say_so(run):
+    plan = (*PLAN, "--epsilon", 1, "--delta", "1e-5", "--design", "signed", "--class-counts")
+    assert "replace automatic centring" in run(*plan).err
+    assert "replace" not in run(*plan, "--center", 0.01).err
+
+
 def test_preprocessing_flags_are_steps_in_order(run):
     flags = ("--center", 0.05, "--class-counts", "--subspace", 3, "--design", "signed")
     plan = run(*PLAN, "--epsilon", 1, "--delta", "1e-5", *flags, "--json").json

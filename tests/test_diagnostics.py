@@ -70,3 +70,16 @@ def test_histogram():
 def test_bad_input(call, message):
     with pytest.raises(InvalidInputError, match=message):
         call(*data())
+
+
+@pytest.mark.parametrize("offset", [1e4, 1e6, 1e8])
+def test_what_all_records_have_in_common_is_no_matter(offset):
+    rng = np.random.default_rng(0)
+    labels = np.arange(300) % 3
+    x = rng.standard_normal((300, 8)) + 2 * rng.standard_normal((3, 8))[labels]
+    assert neural_collapse(x + offset, labels) == pytest.approx(
+        neural_collapse(x, labels), rel=1e-5
+    )
+    np.testing.assert_allclose(
+        mixed_distances(x + offset, labels), mixed_distances(x, labels), rtol=1e-5
+    )

@@ -15,6 +15,7 @@ from privmix.accounting import account, event_gdp_mu
 from privmix.mechanism import DESIGNS, joint_noise_multiplier, split_noise_multiplier
 from privmix.planning import configure, solve_config
 from privmix.planning_rule import recommend_design
+from privmix.preprocess import Center
 from privmix.rng import MasterKey
 
 
@@ -409,3 +410,11 @@ def check_noise(part, accounted: float, stddevs: list[float]) -> None:
         block = stddevs[first : first + per_block]
         drawn = 1 / math.sqrt(sum((m / s) ** 2 for m, s in zip(moves, block, strict=False)))
         assert drawn * (1 - 1e-11) <= accounted <= drawn * (1 + 1e-14)
+
+
+@pytest.mark.parametrize(
+    "steps", ["center", Center(budget_share=0.1), ["center"], [{"step": "center"}], [Center], 5]
+)
+def test_what_is_no_list_of_steps_is_refused(steps):
+    with pytest.raises(InvalidInputError, match="preprocessing: allowed is a list of steps"):
+        plan_release(make_schema(), target_epsilon=1.0, target_delta=1e-5, preprocessing=steps)

@@ -43,12 +43,16 @@ def neural_collapse(features: ArrayLike, labels: ArrayLike) -> float:
     x, y, num_classes = _checked(features, labels)
     counts = np.bincount(y, minlength=num_classes)
     means = np.zeros((num_classes, x.shape[1]))
+    x = x - x.mean(
+        axis=0
+    )  # first: what all records have in common would drown the rest in rounding
     np.add.at(means, y, x)
     means /= counts[:, None]
-    # S_B has rank below K: all happens in the K-dimensional row space of the means.
-    offsets = (means - x.mean(axis=0)) / np.sqrt(num_classes)
+    # S_B has rank below K: all happens in the row space of the means.
+    offsets = means / np.sqrt(num_classes)
     _, singular, basis = np.linalg.svd(offsets, full_matrices=False)
     keep = singular > 1e-10 * max(float(singular.max()), np.finfo(float).tiny)
+    keep[num_classes - 1 :] = False  # weighted by the classes' sizes, the offsets add up to nothing
     if not keep.any():
         return float("inf")
     within = ((x - means[y]) @ basis[keep].T) ** 2
@@ -93,6 +97,7 @@ def mixed_distances(
         bound = _validate.real("clip_norm", clip_norm, above=0.0)
         norms = np.linalg.norm(x, axis=1, keepdims=True)
         x = x * np.minimum(1.0, bound / np.maximum(norms, np.finfo(float).tiny))
+    x = x - x.mean(axis=0)  # moves no distance, and keeps their rounding small
     rng = np.random.default_rng(_validate.integer("seed", seed, at_least=0))
     chosen = np.array([rng.choice(len(x), mix_size, replace=False) for _ in range(num_mixtures)])
     squares, nearest = (x**2).sum(axis=1), np.empty(num_mixtures)

@@ -127,7 +127,7 @@ def plan_release(
     unit = PrivacyUnit(unit_column, max_records_per_unit)
     unit.check("add_or_remove_one")
     target = {"target_epsilon": target_epsilon, "target_delta": target_delta}
-    steps = None if preprocessing is None else tuple(preprocessing)
+    steps = None if preprocessing is None else _checked_steps(preprocessing)
     design, options, steps = choose_design(sizes, design, options, steps, **target, unit=unit)
     steps = fix_steps(steps, **target, unit=unit)
     config = calibrate_config(
@@ -140,6 +140,16 @@ def plan_release(
         unit=unit,
     )
     return ReleasePlan.for_config(config, target_delta, schema, steps, unit)
+
+
+def _checked_steps(preprocessing: object) -> tuple[Step, ...]:
+    many = isinstance(preprocessing, list | tuple)
+    steps: Sequence[Any] = preprocessing if many else [preprocessing]  # type: ignore[assignment]
+    allowed = "a list of steps of privmix.preprocess, such as [Center(budget_share=0.05)]"
+    for step in steps:
+        if not many or not hasattr(type(step), "num_outputs"):
+            _validate.fail("preprocessing", allowed, repr(preprocessing))
+    return tuple(steps)
 
 
 def choose_design(

@@ -8,7 +8,7 @@ from privmix.learners import (
     load_model,
     save_model,
 )
-from privmix.learners.population import TargetMoments
+from privmix.learners.population import TargetMoments, target_moments
 from privmix.learners.regression import shrunk_least_squares
 
 DESIGNS = ("poisson", "signed", "uniform")
@@ -171,3 +171,21 @@ def test_rows_of_noise_alone_teach_nothing(noise, strength):
     coef, variances = shrunk_least_squares(moments, 10.0, 0.1)
     assert (coef == 0).all()
     assert np.isfinite(variances).all() and (variances >= 0).all()
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_little_noise_costs_nothing(make_regression, design):
+    """Where rows show more signal than noise, the errors are those of corrected least squares, and
+    as large as stated: what the spectrum tells of other rows has no part in them."""
+    ours, plain, scores = [], [], []
+    for seed in range(20):
+        data = make(make_regression, design, seed)
+        release = data.release(design, rows=2_000, noise=0.03, seed=seed)
+        model = NoiseAwareRegressor().fit(release)
+        moments = target_moments(release)
+        exact = moments.covariance - moments.noise * np.eye(5)
+        ours.append(model.coef_ - data.coef)
+        plain.append(5 * np.linalg.solve(exact, moments.cross.T).T - data.coef)
+        scores.append(ours[-1] / model.coef_stderr_)
+    assert np.mean(np.square(ours)) < 1.1 * np.mean(np.square(plain))
+    assert 0.5 < np.mean(np.square(scores)) < 1.7

@@ -138,37 +138,48 @@ def plan_command(
             _validate.fail(option, "nothing beside --schema, which states it", value)
     known: dict[str, Any] = sizes if facts is None else planned_sizes(facts)
     unit = PrivacyUnit(unit_column, max_records_per_unit)
+    given: dict[str, Any] = {
+        "mix_size": mix_size,
+        "num_mixtures": num_mixtures,
+        "sampling_prob": sampling_prob,
+        "rows_per_class": rows_per_class,
+        "rows_per_record": rows_per_record,
+        "class_prob": class_prob,
+        "classes_per_row": classes_per_row,
+        "eligibility": eligibility,
+        "feature_budget": feature_budget,
+        "weights": weights,
+        "alpha": alpha,
+        "weight_clip": weight_clip,
+        "neighboring_relation": neighboring_relation,
+        "label_balance": label_balance,
+    }
+    flags: dict[str, Any] = {
+        "center": center,
+        "class_counts": class_counts,
+        "select_features": select_features,
+        "subspace": subspace,
+        "random_projection": random_projection,
+        "unit_norm": unit_norm,
+    }
     if explain:
+        others: dict[str, Any] = {
+            "design": design,
+            "noise_multiplier": noise_multiplier,
+            "solve_for": solve_for,
+        }
+        others |= {"max_memory": max_memory, "out": out}
+        for name, value in (given | flags | others).items():
+            if value is not None and value is not False:
+                option = "--" + name.replace("_", "-")
+                _validate.fail(option, "nothing beside --explain, which compares its own", value)
         if unit != RECORD or "target" in known:
             allowed = "nothing but records with classes: by those designs are compared"
             _validate.fail("--explain", allowed, unit_column or known["target"])
         _explain(known, epsilon, delta, as_json)
         return
-    options = design_options(
-        known["num_classes"],
-        mix_size=mix_size,
-        num_mixtures=num_mixtures,
-        sampling_prob=sampling_prob,
-        rows_per_class=rows_per_class,
-        rows_per_record=rows_per_record,
-        class_prob=class_prob,
-        classes_per_row=classes_per_row,
-        eligibility=eligibility,
-        feature_budget=feature_budget,
-        weights=weights,
-        alpha=alpha,
-        weight_clip=weight_clip,
-        neighboring_relation=neighboring_relation,
-        label_balance=label_balance,
-    )
-    preprocessing = preprocessing_steps(
-        center=center,
-        class_counts=class_counts,
-        select_features=select_features,
-        subspace=subspace,
-        random_projection=random_projection,
-        unit_norm=unit_norm,
-    )
+    options = design_options(known["num_classes"], **given)
+    preprocessing = preprocessing_steps(**flags)
     plan = make_plan(
         facts,
         known,
@@ -294,6 +305,8 @@ def make_plan(
     """Plan with one unknown: the noise, epsilon, or what ``solve_for`` names."""
     if epsilon is not None:
         _validate.real("--epsilon", epsilon, at_least=1e-6, at_most=1e4)
+    if preprocessing and not any(isinstance(step, Center) for step in preprocessing):
+        ERR.print("note: steps that are given replace automatic centring; --center SHARE adds it")
     _validate.delta("--delta", delta)
     unit.check("add_or_remove_one")
     if delta * sizes["num_records"] > 1:

@@ -26,7 +26,7 @@ def train_command(
         str,
         typer.Option(
             help="noise-aware; of the papers: kl-softmax, bias-corrected-sgd, network, fisher "
-            "(after a feature selection); for releases of numbers: noise-aware-regression, "
+            "(after a feature selection with squares, planned in Python); for releases of numbers: noise-aware-regression, "
             "bias-corrected-sgd-regression."
         ),
     ] = "noise-aware",

@@ -81,6 +81,10 @@ def shrunk_least_squares(
     eigenvalues, basis = np.linalg.eigh(moments.covariance)
     seen = np.maximum(eigenvalues, _TINY)
     signal = signal_variances(eigenvalues, moments.noise, moments.num_rows)
+    # ``cross`` is that of the rows at hand: where they show more signal than noise, so is what it is
+    # divided by, and not what the spectrum tells of other rows.
+    direct = eigenvalues - moments.noise
+    signal = np.where(direct > moments.noise, direct, signal)
     cross = moments.cross @ basis
     coef = np.zeros_like(cross)
     for _ in range(3):  # the error depends on the coefficients, a little
