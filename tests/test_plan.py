@@ -15,7 +15,7 @@ from privmix.accounting import account, event_gdp_mu
 from privmix.mechanism import DESIGNS, joint_noise_multiplier, split_noise_multiplier
 from privmix.planning import configure, solve_config
 from privmix.planning_rule import recommend_design
-from privmix.preprocess import Center
+from privmix.preprocess import Center, RandomProjection, Subspace
 from privmix.rng import MasterKey
 
 
@@ -418,3 +418,17 @@ def check_noise(part, accounted: float, stddevs: list[float]) -> None:
 def test_what_is_no_list_of_steps_is_refused(steps):
     with pytest.raises(InvalidInputError, match="preprocessing: allowed is a list of steps"):
         plan_release(make_schema(), target_epsilon=1.0, target_delta=1e-5, preprocessing=steps)
+
+
+def test_memory_of_steps_is_planned():
+    """What releases of 64 records took at their peak is within what was planned."""
+
+    def peak(width, *steps):
+        schema = Schema(classes=(0, 1), num_features=width, num_records=64, feature_clip_norm=1.0)
+        options = {"design": "stratified", "sampling_prob": 1.0, "rows_per_class": 1}
+        target = {"target_epsilon": 1.0, "target_delta": 1e-5}
+        return plan_release(schema, **target, **options, preprocessing=steps).peak_memory_bytes
+
+    assert peak(4500, Subspace(num_directions=4)) > 1364 << 20
+    assert peak(9000, RandomProjection(num_directions=9000)) > 1659 << 20
+    assert peak(9000) < 1000 << 20

@@ -351,6 +351,31 @@ def _result_sizes(
     ]
 
 
+def _step_bytes(
+    config: ReleaseConfig, schema: Schema | None, preprocessing: tuple[Step, ...]
+) -> int:
+    """Most bytes that the steps hold: one's sums at a time, and the matrices of all projections.
+
+    Sums are there in four copies. Those of second moments become a whole matrix of which the
+    eigenvectors are found: 14 numbers for each of half a matrix, measured.
+    """
+    if schema is None:
+        return 0
+    charged = [step for step in preprocessing if step.is_charged]
+    sizes = _result_sizes(config, schema, preprocessing)
+    sums = [
+        (112 if step.step == "subspace" else 32) * size
+        for step, size in zip(charged, sizes, strict=True)
+    ]
+    seen = step_facts(preprocessing, record_facts(schema, config.neighboring_relation))
+    matrices = [
+        16 * step.num_directions * facts.num_features
+        for step, facts in zip(preprocessing, seen, strict=False)
+        if step.step == "random_projection"
+    ]
+    return max(sums, default=0) + sum(matrices)
+
+
 def _memory(
     config: ReleaseConfig,
     schema: Schema | None,
@@ -363,8 +388,7 @@ def _memory(
     resident_bytes: int = 0,
     place: str = "max_memory",
 ) -> MemoryLayout:
-    """Lay a release out; the largest of the steps' sums is there in four copies."""
-    results = 32 * max(_result_sizes(config, schema, preprocessing), default=0)
+    """Lay a release out, with what the steps hold."""
     return memory_layout(
         config,
         num_records,
@@ -372,6 +396,6 @@ def _memory(
         threads,
         raw_width=schema.num_features if schema is not None and preprocessing else None,
         sampled=sampled,
-        other_bytes=resident_bytes + results,
+        other_bytes=resident_bytes + _step_bytes(config, schema, preprocessing),
         place=place,
     )
