@@ -126,8 +126,6 @@ def plan_command(
         --max-records-per-unit 4
 
     """
-    if out is not None and schema is None:
-        _validate.fail("--out", "a plan made with --schema, which a release needs", "no schema")
     facts = None if schema is None else read_schema(schema)
     sizes = {"num_records": num_records, "num_classes": num_classes, "num_features": num_features}
     for name, value in sizes.items():
@@ -178,6 +176,8 @@ def plan_command(
             _validate.fail("--explain", allowed, unit_column or known["target"])
         _explain(known, epsilon, delta, as_json)
         return
+    if out is not None and schema is None:
+        _validate.fail("--out", "a plan made with --schema, which a release needs", "no schema")
     options = design_options(known["num_classes"], **given)
     preprocessing = preprocessing_steps(**flags)
     plan = make_plan(
