@@ -243,7 +243,9 @@ def test_a_bad_record_is_named_without_an_option_that_is_not_there(texts):
         lambda: fit_texts(folder, *arguments, out="second"),
         lambda: evaluate(folder / "fitted", *arguments),
     ):
-        with pytest.raises(InvalidInputError, match=r"\[80\], text, label column 'intent': .*'other'") as refused:
+        with pytest.raises(
+            InvalidInputError, match=r"\[80\], text, label column 'intent': .*'other'"
+        ) as refused:
             command()
         assert "zero" not in str(refused.value)
     assert not (folder / ".second.features").exists()
