@@ -434,6 +434,8 @@ class TestTables:
         [
             ({"type": "categorical", "categories": ["1", "2", "true"]}, [1.0, True, "2", 1]),
             ({"type": "categorical", "categories": ["1.0"]}, [Decimal("1.0"), "1.0"]),
+            # Of one kind alone: Arrow would give them all the digits of the longest.
+            ({"type": "categorical", "categories": ["1.0"]}, [Decimal("1.0")] * 2),
             ({"type": "ordinal", "categories": ["1", "2"]}, [2.0, 1, "2"]),
             ({"type": "numeric", "lower": 0, "upper": 9}, [True, 0.5, 3, "4", Decimal(7)]),
             ({"type": "boolean"}, [1.0, 0.0, True, "yes", 0]),
@@ -465,7 +467,9 @@ class TestTables:
         Image.fromarray(image).save(tmp_path / "a.png")
         encoded = (tmp_path / "a.png").read_bytes()
         images = [str(tmp_path / "a.png"), encoded, {"bytes": encoded, "path": None}, image]
-        for kind, cells in (("text", ["a", "b"]), ("image", images)):
+        # Of one kind alone, too: beside bytes, Arrow would take paths for bytes.
+        alike = [("image", [one]) for one in images]
+        for kind, cells in (("text", ["a", "b"]), ("image", images), *alike):
             alone = gather(open_records(pd.DataFrame({"c": objects(cells)}), kind=kind, column="c"))
             assert alone[2] == [False] * len(cells)
             for odd in (*ODD, *images, "x"):
