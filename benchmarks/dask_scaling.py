@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--num-records", type=int, default=131_072)  # several shards
     parser.add_argument("--num-features", type=int, default=1280)
-    parser.add_argument("--num-mixtures", type=int, default=60_000)
+    parser.add_argument("--num-mixtures", type=int, default=240_000)
     parser.add_argument("--mix-size", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=3)
     sizes = parser.parse_args()

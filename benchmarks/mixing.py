@@ -134,8 +134,10 @@ def noise_alone(config: MixtureConfig, threads: int) -> None:
 
     def draw(number: int, size: int) -> None:
         stream, extra = key.stream("noise", block=number), key.stream("extra", block=number)
-        for start in range(0, size, 1 << 16):
-            rounded_gaussian(stream, extra, stddev, min(1 << 16, size - start))
+        room = np.empty(min(1 << 16, size), dtype=np.int64)
+        for start in range(0, size, len(room)):
+            some = room[: size - start]
+            rounded_gaussian(stream, extra, stddev, len(some), out=some)
 
     tasks = (partial(draw, b.index, b.num_rows * config.num_features) for b in config.blocks)
     drain(tasks, threads)

@@ -147,7 +147,7 @@ def test_resume_belongs_to_one_plan_and_one_input(tmp_path, plan):
         with pytest.raises(InvalidInputError, match="the plan and the records it was begun with"):
             release(*changed, out=tmp_path / "r", resume=True)
     path = tmp_path / ".r.run" / "journal.json"
-    path.write_text(path.read_text().replace('"format_version":2', '"format_version":1'))
+    path.write_text(path.read_text().replace('"format_version":3', '"format_version":1'))
     with pytest.raises(InvalidInputError, match="format_version"):
         release(*data, plan, out=tmp_path / "r", resume=True)
 

@@ -58,10 +58,12 @@ def test_exact_decisions_agree_with_fast_ones(key, stddev):
 def draw_quickly(words: np.ndarray, stddev: float) -> tuple[np.ndarray, np.ndarray]:
     """The draws that one word settles: which, and their values."""
     stairs = noise._staircase()
-    out, left = np.zeros(words.size, dtype=np.int64), np.zeros(words.size + 1, dtype=np.int64)
+    out, left = words.view(np.int64).copy(), np.zeros(words.size + 1, dtype=np.int64)
+    left_words = np.zeros(left.size, dtype=np.uint64)
     missing = noise._draw_quickly(
-        words, stddev, stairs.slot_strip, stairs.surely_short, 1e-12, out, left
+        stddev, stairs.slot_strip, stairs.surely_short, 1e-12, out, left, left_words
     )
+    assert np.array_equal(left_words[:missing], words[left[:missing]])
     settled = np.setdiff1d(np.arange(words.size), left[:missing])
     return settled, out[settled]
 

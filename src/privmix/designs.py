@@ -88,11 +88,14 @@ def row_blocks(
 
 
 def run_length(sampling_prob: float) -> int:
-    """Number of cells drawn together: a power of two of which about one is included, if any.
+    """Number of cells drawn together: a power of two of which one to four are included on average.
 
-    Runs are never longer than 65536 cells, whose numbers fit into 32 bits with room to spare.
+    A run costs a word, and each inclusion another: longer runs are cheaper where few of their
+    places are taken. They are never longer than 65536 cells, whose numbers fit into 32 bits with
+    room to spare.
     """
-    return 1 << min(_LONGEST_RUN_BITS, max(0, math.floor(-math.log2(sampling_prob))))
+    bits = max(0, math.floor(-math.log2(sampling_prob)))
+    return 1 << min(_LONGEST_RUN_BITS, bits + min(2, bits // 3))
 
 
 def _count_probability_up_to(sampling_prob: float, bits: int) -> Iterator[int]:

@@ -261,11 +261,12 @@ class Mixer:
         extra = self._stream(f"{part}-noise-extra", block=block.index)
         published = np.empty(sums.shape, dtype=np.float32)
         step = max(1, _NOISE_AT_ONCE // sums.shape[1])
+        room = np.empty(min(step, len(sums)) * sums.shape[1], dtype=np.int64)
         for start in range(0, len(sums), step):
             some = sums[start : start + step]
-            noise = rounded_gaussian(stream, extra, stddev, some.size).reshape(some.shape)
+            noise = rounded_gaussian(stream, extra, stddev, some.size, out=room[: some.size])
             divisor = grid.scale * unit * self.config.divisor
-            divide(some, noise, divisor, published[start : start + step])
+            divide(some, noise.reshape(some.shape), divisor, published[start : start + step])
         return published
 
 

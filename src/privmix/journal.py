@@ -21,7 +21,7 @@ from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.rng import MasterKey, fresh_name, fresh_secret, guessable_secret
 
-FORMAT_VERSION: Literal[2] = 2  # also whenever the same key draws other bits
+FORMAT_VERSION: Literal[3] = 3  # also whenever the same key draws other bits
 JOURNAL_NAME = "journal.json"
 _LOCK_NAME = "lock"
 _RELEASE_DIR = "release"
@@ -43,7 +43,7 @@ class Journal(FrozenModel):
 
     """
 
-    format_version: Literal[2] = FORMAT_VERSION
+    format_version: Literal[3] = FORMAT_VERSION
     secret: str | None = None
     context: str
     private: bool = True

@@ -29,7 +29,7 @@ _STRIPS_PER_STDDEV = 32
 _NUM_STRIPS = 432  # 13.5 standard deviations; also the number of the tail
 _NUM_SLOTS = 1 << 15
 _UNIT_SLOTS = 790  # slots of a strip of height 1; all strips together then fit into _NUM_SLOTS
-_RUN = 1 << 15  # draws per run of words: short enough to stay in the cache
+_RUN = 1 << 15  # draws at a time: few enough to stay in the cache
 _ACCEPT_BITS = 48
 _TAIL_STRIPS_PER_STDDEV = 8
 _PRODUCT = 2.0**-10  # products are that much more certain than exponentials
@@ -66,24 +66,24 @@ def _staircase() -> _Staircase:
 
 @njit(nogil=True, cache=True)
 def _draw_quickly(
-    words: NDArray[np.uint64],
     stddev: float,
     slot_strip: NDArray[np.int16],
     surely_short: NDArray[np.int64],
     doubt: float,
     out: NDArray[np.int64],
     left: NDArray[np.int64],
+    left_words: NDArray[np.uint64],
 ) -> int:  # pragma: no cover - compiled
-    """Settle the draws that one word each settles; list the others in ``left``, return how many.
+    """Turn words, in ``out``, into draws where one word settles one; return how many it does not.
 
-    A word is 15 bits of slot, 1 of sign, the first 32 of the position and the first 16 of the
+    The places and words of these go into ``left`` and ``left_words``. A word is 15 bits of slot, 1 of sign, the first 32 of the position and the first 16 of the
     acceptance value. There is no branch on what it holds: about one draw in twenty is left.
     """
     unit = stddev / 32.0 * 2.0**-32
     margin = unit + 1e-15
     missing = 0
-    for i in range(words.size):
-        word = words[i]
+    for i in range(out.size):
+        word = np.uint64(out[i])
         strip = slot_strip[word >> np.uint64(49)]
         position = np.int64((word >> np.uint64(16)) & np.uint64(0xFFFFFFFF))
         y = np.float64((np.int64(strip) << 32) + position) * unit
@@ -94,6 +94,7 @@ def _draw_quickly(
         negative = -np.int64((word >> np.uint64(48)) & np.uint64(1))
         out[i] = (np.int64(magnitude) ^ negative) - negative
         left[missing] = i
+        left_words[missing] = word
         missing += not (accepted & rounded)
     return missing
 
@@ -238,7 +239,13 @@ def _density_above(x: Fraction, bits: int) -> Fraction:
 
 
 def rounded_gaussian(
-    stream: KeyStream, extra: KeyStream, stddev: float, size: int, *, doubt: float = 1e-12
+    stream: KeyStream,
+    extra: KeyStream,
+    stddev: float,
+    size: int,
+    *,
+    doubt: float = 1e-12,
+    out: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
     """Draw ``size`` independent values of rint(Normal(0, stddev^2)).
 
@@ -250,6 +257,7 @@ def rounded_gaussian(
         size: Number of draws.
         doubt: Relative error allowed for in floating-point comparisons. Any value of at least
             1e-12 gives a correct sampler; larger ones only send more draws the slow way.
+        out: Contiguous array of shape (size,) to fill and return, instead of a new one.
 
     Returns:
         An int64 array of shape (size,).
@@ -261,16 +269,17 @@ def rounded_gaussian(
     if not 0 < stddev <= MAX_STDDEV:
         raise ValueError(f"stddev must be above 0 and at most {MAX_STDDEV:g}, not {stddev}")
     stairs = _staircase()
-    out = np.empty(size, dtype=np.int64)
+    if out is None:
+        out = np.empty(size, dtype=np.int64)
     left = np.empty(min(size, _RUN) + 1, dtype=np.int64)
+    left_words = np.empty(left.size, dtype=np.uint64)
     for start in range(0, size, _RUN):
         run = out[start : start + _RUN]
-        words = stream.words(run.size)
+        stream.fill(run.view(np.uint64))
         missing = _draw_quickly(
-            words, stddev, stairs.slot_strip, stairs.surely_short, doubt, run, left
+            stddev, stairs.slot_strip, stairs.surely_short, doubt, run, left, left_words
         )
-        rest = left[:missing]
-        run[rest] = _draw_slowly(words[rest], stream, extra, stddev, doubt)
+        run[left[:missing]] = _draw_slowly(left_words[:missing], stream, extra, stddev, doubt)
     return out
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import sys
 import uuid
 
 import numpy as np
@@ -52,17 +53,22 @@ class KeyStream:
         self._left = _STREAM_LIMIT_BYTES
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """Return the next ``count`` words, little-endian on every machine."""
-        size = 8 * count
-        self._left -= size
+        """Return the next ``count`` words."""
+        words = np.empty(count, dtype=np.uint64)
+        self.fill(words)
+        return words
+
+    def fill(self, words: NDArray[np.uint64]) -> None:
+        """Overwrite a contiguous array with the next words, little-endian on every machine."""
+        self._left -= words.nbytes
         if self._left < 0:
             raise RuntimeError("a key stream is exhausted after 256 GiB")
-        words = np.empty(count, dtype="<u8")
         view = memoryview(words.view(np.uint8).data)
-        for start in range(0, size, len(_ZEROS)):
+        for start in range(0, words.nbytes, len(_ZEROS)):
             part = view[start : start + len(_ZEROS)]
             self._encryptor.update_into(_ZEROS[: len(part)], part)
-        return words.astype(np.uint64, copy=False)
+        if sys.byteorder == "big":
+            words.byteswap(inplace=True)
 
     def integer(self) -> int:
         """Return the next word as a Python integer."""
