@@ -359,7 +359,7 @@ def check_component(part, event, records) -> None:
         seen["transposed"].append((rows, num_mixtures))
         return engine.Choices(np.empty(0, np.int32), np.empty(0, np.int32))
 
-    def noise(stream, extra, stddev, size):
+    def noise(stream, extra, stddev, size, *, out):
         seen["noise"].append((stddev, size))
         return np.zeros(size, dtype=np.int64)
 

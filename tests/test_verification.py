@@ -235,8 +235,8 @@ class TestRows:
         plan = make_plan(make_schema(num_features=8), design, 50.0, **options)
         honest = engine.rounded_gaussian
 
-        def scaled(stream, extra, stddev, size):
-            return (honest(stream, extra, stddev, size) * factor).astype(np.int64)
+        def scaled(stream, extra, stddev, size, **options):
+            return (honest(stream, extra, stddev, size, **options) * factor).astype(np.int64)
 
         monkeypatch.setattr(engine, "rounded_gaussian", scaled)
         x = np.zeros((60, 8))
@@ -268,8 +268,8 @@ class TestRows:
         plan = make_plan(make_schema(num_features=8), design, 50.0, **options)
         honest = engine.rounded_gaussian
 
-        def flattened(stream, extra, stddev, size):
-            drawn = honest(stream, extra, stddev, size)
+        def flattened(stream, extra, stddev, size, **options):
+            drawn = honest(stream, extra, stddev, size, **options)
             if size % 8 == 0:
                 table = 2 * drawn.reshape(-1, 8).astype(float)
                 drawn = (table - table.mean(axis=1, keepdims=True)).astype(np.int64).ravel()

@@ -8,11 +8,9 @@ it is a function of that record alone; what crosses records is exact (see ``grid
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -28,7 +26,7 @@ from privmix.dpsgd.augmentation import (
     base_views,
     complete,
 )
-from privmix.dpsgd.grid import ExactSum, HeadGrid, SumGrid, network_grid
+from privmix.dpsgd.grid import ClippedSum, ExactSum, HeadGrid, SumGrid, network_grid
 from privmix.dpsgd.linear_head import clipped_head_sum
 from privmix.dpsgd.plan import TrainingConfig
 from privmix.dpsgd.records import TrainingRecords, as_tensor, require
@@ -516,22 +514,17 @@ class NetworkGradients:
         self._network, self._views, self._config = network, views, config
         self._num_parameters = num_parameters
         self.grid = network_grid(config.clip_norm, config.microbatch_size)
-        # Of the norm, not of the sensitivity: microbatches are clipped at C, too.
-        self._largest_square = math.floor(
-            (Fraction(config.clip_norm) * Fraction(self.grid.units)) ** 2
-        )
 
     def clipped_sum(
         self, units: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
     ) -> NDArray[np.int64]:
         """See :class:`GradientSource`."""
-        import torch
-
         self._network.load(parameters)
-        total = torch.zeros(self._num_parameters, dtype=torch.int64, device=self._views.device)
+        # Of the norm, not of the sensitivity: microbatches are clipped at C, too.
+        total = ClippedSum(self._num_parameters, self._config.clip_norm, self.grid)
         for gradient in self._gradients(units, step):
-            total += self._quantised(gradient)
-        return np.asarray(total.cpu().numpy())
+            total.add(gradient.cpu().numpy())
+        return total.total
 
     def mean_gradients(
         self, units: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
@@ -555,22 +548,6 @@ class NetworkGradients:
         if self._config.microbatch_size == 2:
             return views.of_pair(unit, step)
         return views.of(unit, views.generator(unit, step))
-
-    def _quantised(self, gradient: Tensor) -> Tensor:
-        """Clip one gradient, truncate it to the grid, and check its norm exactly."""
-        import torch
-
-        values = gradient.double()
-        length = float(values.norm())
-        if not math.isfinite(length):
-            return torch.zeros_like(values, dtype=torch.int64)
-        clip_norm = self._config.clip_norm
-        scale = self.grid.units * min(1.0, clip_norm / max(length, 1e-300))
-        while True:
-            integers = (values * scale).long()  # toward zero
-            if int((integers * integers).sum()) <= self._largest_square:
-                return integers
-            scale *= 1 - 2.0**-40
 
 
 def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
