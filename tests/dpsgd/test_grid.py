@@ -32,8 +32,8 @@ def test_a_vector_is_clipped_and_truncated(clip_norm, length, dtype):
 @pytest.mark.parametrize("excess", [2.0**-28, 2.0**-27, 2.0**-26])
 def test_a_norm_that_came_out_too_small_does_not_lengthen_a_vector(monkeypatch, excess):
     """Whatever the norm in doubles, what is added obeys the bound in integers."""
-    vector = np.array([3.0, 4.0, 0.0])
-    monkeypatch.setattr(grid, "_square_norm", lambda v: 25.0 / (1 + excess) ** 2)
+    vector = np.array([6.0, 8.0, 0.0])
+    monkeypatch.setattr(grid, "_square_norm", lambda v: 100.0 / (1 + excess) ** 2)
     bound = Fraction(network_grid(5.0).units) ** 2 * 25
     assert (
         bound * (1 - Fraction(1, 2**20)) < sum(int(v) ** 2 for v in clipped(vector, 5.0)) <= bound
