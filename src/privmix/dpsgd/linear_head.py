@@ -103,7 +103,7 @@ def _sum_of_runs(
         features = given.float()
         factors = buffer[: len(features)]
         exponents = _integer_features(features, factors)
-        scores = torch.stack([coef @ one.copy_(record).T for record in features])
+        scores = torch.stack([one.copy_(record) @ coef.T for record in features])
         gram = factors @ factors.transpose(1, 2)
         residuals = np.empty((len(weights), len(features), num_views))
         sizes = np.empty(len(features))
@@ -133,13 +133,30 @@ def _integer_features(features: Tensor, out: Tensor) -> NDArray[np.int64]:
     _, magnitude = np.frexp(np.maximum(np.where(finite, largest.max(axis=0), 1.0), 1.0))
     entry_bits = math.floor(_NORM_BITS - math.log2(width + 1) / 2)
     exponents = (entry_bits - magnitude).astype(np.int64)
-    scale = torch.as_tensor(np.ldexp(finite * 1.0, exponents), device=features.device)
     # Powers of two, and results below 2^24: exact in single precision, which is quicker.
-    out[:, :, :width] = (features * scale.float()[:, None, None]).round_()
-    out[:, :, width] = scale.round()[:, None]
+    scale = np.ldexp(finite * 1.0, exponents).astype(np.float32)
+    if features.device.type == "cpu":
+        _scale_and_round(features.numpy(), scale, out.numpy())
+    else:
+        factor = torch.as_tensor(scale, device=features.device)[:, None]
+        out[:, :, :width] = (features * factor[:, None]).round_()
+        out[:, :, width] = factor.round()
     if not finite.all():
         out[torch.as_tensor(~finite, device=features.device)] = 0.0
     return exponents
+
+
+@njit(nogil=True, cache=True)
+def _scale_and_round(
+    features: NDArray[np.float32], scale: NDArray[np.float32], out: NDArray[np.float64]
+) -> None:  # pragma: no cover - compiled
+    """Set ``out`` to rint(scale times features with a 1 appended), in one pass."""
+    for i in range(len(features)):
+        for k in range(features.shape[1]):
+            vector, integers = features[i, k], out[i, k]
+            for j in range(vector.size):
+                integers[j] = np.rint(vector[j] * scale[i])
+            integers[vector.size] = np.rint(scale[i])
 
 
 @njit(nogil=True, cache=True)
@@ -153,7 +170,7 @@ def _integer_residuals(
     out: NDArray[np.float64],
     sizes: NDArray[np.float64],
 ) -> None:  # pragma: no cover - compiled
-    """Turn scores (classes, records, K) into clipped integer residuals, one record after another.
+    """Turn scores (records, K, classes) into clipped integer residuals, one record after another.
 
     With N an upper bound on || sum_k r_k F_k' ||, R_k = rint(s r_k) satisfies
 
@@ -163,14 +180,14 @@ def _integer_residuals(
     that keeps this within ``bound``. N^2 is the double sum over Gram matrices plus a bound on its
     rounding errors. ``sizes`` receives bounds on sum_k |R_k| |F_k|, at most 2^52.
     """
-    records, num_classes, num_views = scores.shape
+    records, num_views, num_classes = scores.shape
     residuals = np.empty((num_classes, num_views))  # augmentations last: loops over them are quick
     for i in range(records):
         top = np.full(num_views, -np.inf)
         finite = True
         for c in range(num_classes):
             for k in range(num_views):
-                residuals[c, k] = scores[i, c, k] + intercept[c]
+                residuals[c, k] = scores[i, k, c] + intercept[c]
                 finite &= math.isfinite(residuals[c, k])
                 top[k] = max(top[k], residuals[c, k])
         mass = np.zeros(num_views)
