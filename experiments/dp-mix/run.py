@@ -13,9 +13,9 @@ approximation that makes the table affordable on a processor; ``none`` is the me
 ``scratch`` trains WRN-16-4 with self-augmentation, and once more with microbatches of two
 (DP-Mix, Table 1), on a subset.
 
-Learning rates are chosen on the public split (``--learning-rate`` overrides them): plain training on
-a half of it, under the noise of the private training, is judged by the other half. Test images are
-looked at once.
+Learning rates are chosen on the public split, for each method and budget (``--learning-rate``
+overrides them): a third of it stands in for the private records, again and again up to their number,
+another third for the synthetic images, and the rest judges. Test images are looked at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import argparse
 import io
 import json
 import os
-import statistics
 import tempfile
 import time
 import warnings
@@ -99,10 +98,6 @@ def train(
     public: tuple[np.ndarray, np.ndarray] | None = None,
     **settings: Any,
 ) -> dpsgd.TrainedModel:
-    """Train with the noise and the steps of ``options.records`` records, however many there are.
-
-    With fewer, public ones, learning rates are looked at under the noise that they are meant for.
-    """
     research = settings.get("microbatch_size", 1) != 1
     plan = dpsgd.plan_training(
         target_epsilon=epsilon,
@@ -116,9 +111,6 @@ def train(
         learning_rate=learning_rate,
         **settings,
     )
-    if len(images) != options.records:
-        config = plan.config.model_copy(update={"num_records": len(images)})
-        plan = dpsgd.TrainingPlan.for_config(config, 1e-5)
     synthetic = public if augmentation.num_synthetic else None
     with tempfile.TemporaryDirectory() as folder:
         return dpsgd.fit(
@@ -151,28 +143,27 @@ def head_accuracy(trained: dpsgd.TrainedModel, features: np.ndarray, labels: np.
 
 def choose_rate(
     public: tuple[np.ndarray, np.ndarray],
+    augmentation: dpsgd.AugmentationPlan,
     options: argparse.Namespace,
     head: dpsgd.LinearHead,
     epsilon: float,
 ) -> float:
-    """Choose a learning rate on public images alone, for plain training, and keep it for all.
+    """Choose a method's learning rate on public images alone.
 
-    By mean accuracy over the runs, on the half of the public images that is not trained on.
+    A third of them, repeated up to the number of private records, is trained on with the private
+    training's steps and noise; another third is there for mixing; the last one judges.
     """
-    images, labels = public
-    half = len(images) // 2
-    features = features_of(head, images[half:])
-    plain = dpsgd.AugmentationPlan.plain()
+    third = len(public[0]) // 3
+    trained_on, mixed_in, judging = (
+        tuple(part[i * third : (i + 1) * third] for part in public) for i in range(3)
+    )
+    images, labels = (np.resize(part, (options.records, *part.shape[1:])) for part in trained_on)
+    features = features_of(head, judging[0])
     found = {}
-    for rate in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0):
-        found[rate] = statistics.fmean(
-            head_accuracy(
-                train(images[:half], labels[:half], plain, head, options, epsilon, rate),
-                features,
-                labels[half:],
-            )
-            for _ in range(options.seeds)
-        )
+    for rate in options.rates:
+        trained = train(images, labels, augmentation, head, options, epsilon, rate, mixed_in)
+        found[rate] = head_accuracy(trained, features, judging[1])
+    print(json.dumps({"epsilon": epsilon, "on public images": found}), flush=True)
     return max(found, key=found.__getitem__)
 
 
@@ -193,10 +184,12 @@ def fine_tune(options: argparse.Namespace) -> dict[str, Any]:
     test_features = features_of(head, test_images)
     rows: list[dict[str, Any]] = []
     for epsilon in options.epsilons:
-        rate = options.learning_rate or choose_rate(public, options, head, epsilon)
         for method in options.methods:
             counts = (options.num_base, options.num_mixed, options.num_synthetic)
             augmentation = METHODS[method](*counts)
+            rate = options.learning_rate or choose_rate(
+                public, augmentation, options, head, epsilon
+            )
             for seed in range(options.seeds):
                 start = time.perf_counter()
                 trained = train(images, labels, augmentation, head, options, epsilon, rate, public)
@@ -284,6 +277,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=1000)
     parser.add_argument("--epochs", type=float, default=10.0)
     parser.add_argument("--learning-rate", type=float)
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.25, 0.5, 1.0, 2.0])
     parser.add_argument("--side", type=int, help="pixels: 64 for fine-tune, 32 for scratch")
     parser.add_argument("--feature-cache", choices=("none", "views", "base"), default="none")
     parser.add_argument("--device", default="cpu")
