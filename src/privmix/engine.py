@@ -37,7 +37,6 @@ from privmix.extractor import Extractor, ExtractorIdentity
 from privmix.journal import Charge, Journal, RunFolder, check_out, make_once, write_durably
 from privmix.ledger import ledger_charge
 from privmix.mechanism import MixtureConfig, ReleaseConfig
-from privmix.memory import MemoryLayout
 from privmix.mixing import BlockSums, divide
 from privmix.noise import rounded_gaussian
 from privmix.plan import ReleasePlan
@@ -364,23 +363,15 @@ def release(
     charge = ledger_charge(ledger, dataset_id, plan.event, note=target.name)
     if extractor is not None:
         features = extractor.transform(features)  # type: ignore[arg-type]
-    source = feature_source(features, plan.data_schema.num_features)
-    layout = plan_memory(plan, source, max_memory, threads)
-    records = bound_records(
-        source,
-        labels,
-        plan.data_schema,
-        on_bad_record,
-        units=units,
-        in_memory=layout.in_memory,
-        threads=threads,
+    records, sums_bytes = read_records(
+        features, labels, plan, on_bad_record, units=units, max_memory=max_memory, threads=threads
     )
     with open_backend(backend, threads, scheduler, workers) as place:
         return release_records(
             records,
             plan,
             out=target,
-            sums_bytes=layout.sums_bytes,
+            sums_bytes=sums_bytes,
             resume=resume,
             charge=charge,
             test_seed=test_seed,
@@ -391,17 +382,41 @@ def release(
         )
 
 
-def plan_memory(
+def read_records(
+    features: ArrayLike | Source,
+    labels: ArrayLike,
     plan: ReleasePlan,
-    source: Source,
+    on_bad_record: BadRecordPolicy,
+    *,
+    units: ArrayLike | None,
     max_memory: int | str | None,
     threads: int,
     place: str = "max_memory",
-) -> MemoryLayout:
-    """Decide whether the records of a source stay in memory, and how much of the rest is there."""
+    progress: Progress | None = None,
+) -> tuple[Records, int]:
+    """Bound the records of a plan with a schema, in memory or left where they are.
+
+    Returns:
+        The records, and the bytes that sums may take where the records are read in sweeps.
+
+    """
+    assert plan.data_schema is not None
+    source = feature_source(features, plan.data_schema.num_features)
     limit = None if max_memory is None else parse_bytes(place, max_memory)
-    resident = source.resident_bytes
-    return plan.memory(source.shape[0], limit, threads, resident_bytes=resident, place=place)
+    layout = plan.memory(
+        source.shape[0], limit, threads, resident_bytes=source.resident_bytes, place=place
+    )
+    records = bound_records(
+        source,
+        labels,
+        plan.data_schema,
+        on_bad_record,
+        units=units,
+        in_memory=layout.in_memory,
+        threads=threads,
+        progress=progress,
+    )
+    return records, layout.sums_bytes
 
 
 def release_records(

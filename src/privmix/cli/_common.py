@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -115,8 +115,44 @@ Labels = Annotated[Path | None, typer.Option(help=".npy with the labels of an .n
 MaxMemory = Annotated[
     str | None, typer.Option(help="Memory to stay within, such as 1GB [half the machine's].")
 ]
+DESIGN_OPTIONS = (
+    "mix_size",
+    "num_mixtures",
+    "sampling_prob",
+    "rows_per_class",
+    "rows_per_record",
+    "class_prob",
+    "classes_per_row",
+    "eligibility",
+    "feature_budget",
+    "weights",
+    "alpha",
+    "weight_clip",
+    "neighboring_relation",
+    "label_balance",
+)
+STEP_OPTIONS = (
+    "center",
+    "class_counts",
+    "select_features",
+    "subspace",
+    "random_projection",
+    "unit_norm",
+)
 # Wrong usage as Typer reports it; the class itself has no public name.
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
+
+
+def among(names: Iterable[str], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a command's arguments that have one of the names."""
+    return {name: arguments[name] for name in names}
+
+
+def refuse_beside(other: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that were given although another option leaves them nothing to say."""
+    for name, value in arguments.items():
+        if value is not None and value is not False:
+            _validate.fail("--" + name.replace("_", "-"), f"nothing beside {other}", value)
 
 
 def read_text(path: Path) -> str:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from privmix import _validate
 from privmix.cli._common import (
+    DESIGN_OPTIONS,
     OUT,
     Alpha,
     ClassesPerRow,
@@ -26,6 +27,7 @@ from privmix.cli._common import (
     SamplingProb,
     WeightClip,
     Weights,
+    among,
     app,
     print_json,
 )
@@ -78,6 +80,7 @@ def account_command(
         --noise-multiplier 1.26 --delta 1e-5
 
     """
+    asked = locals()
     if releases:
         if design is not None:
             _validate.fail("--design", "nothing beside --release", design)
@@ -88,19 +91,7 @@ def account_command(
             noise_multiplier,
             num_records,
             num_classes,
-            mix_size=mix_size,
-            num_mixtures=num_mixtures,
-            sampling_prob=sampling_prob,
-            rows_per_class=rows_per_class,
-            rows_per_record=rows_per_record,
-            class_prob=class_prob,
-            classes_per_row=classes_per_row,
-            eligibility=eligibility,
-            feature_budget=feature_budget,
-            weights=weights,
-            alpha=alpha,
-            weight_clip=weight_clip,
-            neighboring_relation=neighboring_relation,
+            **among((name for name in DESIGN_OPTIONS if name in asked), asked),
         )
         told = {"design": design, **cost(config.event, delta, group_size)}
         if (claimed := config.claimed_event) is not None:

@@ -11,8 +11,10 @@ from rich.table import Table
 
 from privmix import _validate
 from privmix.cli._common import (
+    DESIGN_OPTIONS,
     ERR,
     OUT,
+    STEP_OPTIONS,
     Alpha,
     CenterOption,
     ClassesPerRow,
@@ -39,9 +41,11 @@ from privmix.cli._common import (
     UnitNormOption,
     WeightClip,
     Weights,
+    among,
     app,
     print_json,
     read_schema,
+    refuse_beside,
 )
 from privmix.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.planning import (
@@ -126,6 +130,8 @@ def plan_command(
         --max-records-per-unit 4
 
     """
+    asked = locals()
+    given, flags = among(DESIGN_OPTIONS, asked), among(STEP_OPTIONS, asked)
     facts = None if schema is None else read_schema(schema)
     sizes = {"num_records": num_records, "num_classes": num_classes, "num_features": num_features}
     for name, value in sizes.items():
@@ -136,41 +142,9 @@ def plan_command(
             _validate.fail(option, "nothing beside --schema, which states it", value)
     known: dict[str, Any] = sizes if facts is None else planned_sizes(facts)
     unit = PrivacyUnit(unit_column, max_records_per_unit)
-    given: dict[str, Any] = {
-        "mix_size": mix_size,
-        "num_mixtures": num_mixtures,
-        "sampling_prob": sampling_prob,
-        "rows_per_class": rows_per_class,
-        "rows_per_record": rows_per_record,
-        "class_prob": class_prob,
-        "classes_per_row": classes_per_row,
-        "eligibility": eligibility,
-        "feature_budget": feature_budget,
-        "weights": weights,
-        "alpha": alpha,
-        "weight_clip": weight_clip,
-        "neighboring_relation": neighboring_relation,
-        "label_balance": label_balance,
-    }
-    flags: dict[str, Any] = {
-        "center": center,
-        "class_counts": class_counts,
-        "select_features": select_features,
-        "subspace": subspace,
-        "random_projection": random_projection,
-        "unit_norm": unit_norm,
-    }
     if explain:
-        others: dict[str, Any] = {
-            "design": design,
-            "noise_multiplier": noise_multiplier,
-            "solve_for": solve_for,
-        }
-        others |= {"max_memory": max_memory, "out": out}
-        for name, value in (given | flags | others).items():
-            if value is not None and value is not False:
-                option = "--" + name.replace("_", "-")
-                _validate.fail(option, "nothing beside --explain, which compares its own", value)
+        others = among(("design", "noise_multiplier", "solve_for", "max_memory", "out"), asked)
+        refuse_beside("--explain, which compares its own", given | flags | others)
         if unit != RECORD or "target" in known:
             allowed = "nothing but records with classes: by those designs are compared"
             _validate.fail("--explain", allowed, unit_column or known["target"])

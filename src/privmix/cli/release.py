@@ -5,14 +5,16 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from privmix import _validate
 from privmix.cli._common import (
+    DESIGN_OPTIONS,
     ERR,
     OUT,
+    STEP_OPTIONS,
     Alpha,
     CenterOption,
     ClassesPerRow,
@@ -43,12 +45,14 @@ from privmix.cli._common import (
     UnitNormOption,
     WeightClip,
     Weights,
+    among,
     app,
     print_facts,
     print_json,
     progress_bar,
     read_schema,
     read_text,
+    refuse_beside,
 )
 from privmix.cli._raw import (
     Device,
@@ -158,13 +162,14 @@ def release_command(
         --backend dask --scheduler tls://10.0.0.5:8786
 
     """
+    asked = locals()
+    given, flags = among(DESIGN_OPTIONS, asked), among(STEP_OPTIONS, asked)
     from privmix.backends import open_backend
-    from privmix.engine import plan_memory, recheck_plan, release_records
+    from privmix.engine import read_records, recheck_plan, release_records
     from privmix.extractor import FeaturesHeader
     from privmix.journal import RunFolder, check_out
     from privmix.ledger import Ledger, ledger_charge
     from privmix.readers import open_labelled
-    from privmix.records import bound_records, feature_source
     from privmix.shared_store import store_location
 
     threads = default_threads() if threads is None else _validate.integer("--threads", threads)
@@ -173,37 +178,11 @@ def release_command(
     if max_memory is not None:
         parse_bytes("--max-memory", max_memory)
         spare_memory()  # before the accountant
-    given: dict[str, Any] = {
-        "mix_size": mix_size,
-        "num_mixtures": num_mixtures,
-        "sampling_prob": sampling_prob,
-        "rows_per_class": rows_per_class,
-        "rows_per_record": rows_per_record,
-        "class_prob": class_prob,
-        "classes_per_row": classes_per_row,
-        "eligibility": eligibility,
-        "feature_budget": feature_budget,
-        "weights": weights,
-        "alpha": alpha,
-        "weight_clip": weight_clip,
-        "neighboring_relation": neighboring_relation,
-        "label_balance": label_balance,
-    }
-    flags: dict[str, Any] = {
-        "center": center,
-        "class_counts": class_counts,
-        "select_features": select_features,
-        "subspace": subspace,
-        "random_projection": random_projection,
-        "unit_norm": unit_norm,
-    }
-    unit = {"unit_column": unit_column, "max_records_per_unit": max_records_per_unit}
     if plan is not None:
-        others = {"epsilon": epsilon, "delta": delta, "schema": schema, "design": design, **given}
-        for name, value in (others | flags | unit).items():
-            if value is not None and value is not False:
-                option = "--" + name.replace("_", "-")
-                _validate.fail(option, "nothing beside --plan, which states it", value)
+        others = among(
+            ("epsilon", "delta", "schema", "design", "unit_column", "max_records_per_unit"), asked
+        )
+        refuse_beside("--plan, which states it", others | given | flags)
         made = ReleasePlan.from_json(read_text(plan), place=str(plan))
         recheck_plan(made)
     else:
@@ -234,10 +213,7 @@ def release_command(
         Ledger(ledger).check(dataset_id, made.event)  # before the records are looked at
     with ExitStack() as kept:
         if extractor is not None:
-            keys = {"--features-key": features_key, "--label-key": label_key, "--labels": labels}
-            for option, value in keys.items():
-                if value is not None:
-                    _validate.fail(option, "nothing beside --extractor", value)
+            refuse_beside("--extractor", among(("features_key", "label_key", "labels"), asked))
             # A run that was cut off while it extracted has drawn nothing yet, so nothing to resume.
             resume = resume and unfinished
             maker = build_extractor(extractor, device, made.data_schema)
@@ -270,17 +246,16 @@ def release_command(
             target=made.data_schema.target,
             unit_column=unit_column,
         )
-        features = feature_source(data.features, made.data_schema.num_features)
-        layout = plan_memory(made, features, max_memory, threads, place="--max-memory")
         with progress_bar("records") as progress:
-            records = bound_records(
-                features,
+            records, sums_bytes = read_records(
+                data.features,
                 data.labels,
-                made.data_schema,
+                made,
                 on_bad_record,  # type: ignore[arg-type]
                 units=data.units,
-                in_memory=layout.in_memory,
+                max_memory=max_memory,
                 threads=threads,
+                place="--max-memory",
                 progress=progress,
             )
         _tell_holder(records, made)
@@ -295,7 +270,7 @@ def release_command(
                 records,
                 made,
                 out=target,
-                sums_bytes=layout.sums_bytes,
+                sums_bytes=sums_bytes,
                 resume=resume,
                 charge=charge,
                 test_seed=test_seed,

@@ -69,7 +69,7 @@ def _add_truncated(
     vector: NDArray[Any], scale: float, largest_square: int, total: NDArray[np.int64]
 ) -> bool:  # pragma: no cover - compiled
     """Add trunc(vector * scale) to ``total``, unless the sum of its squares is too large."""
-    square = 0
+    square = np.int64(0)
     for value in vector:
         integer = np.int64(np.float64(value) * scale)
         square += integer * integer
