@@ -69,6 +69,35 @@ def folder(tmp_path):
     return tmp_path / "images"
 
 
+class TestFolderOfParquetFiles:
+    def folder(self, tmp_path, **second):
+        first = pa.table({"text": ["a", "b"], "label": [0, 1]})
+        pq.write_table(first, tmp_path / "0.parquet")
+        pq.write_table(pa.table(second), tmp_path / "1.parquet")
+        return tmp_path
+
+    @pytest.mark.parametrize(
+        ("second", "words"),
+        [
+            (
+                {"text": ["c"], "label": ["1"]},
+                "label: .* of int64, as in .*/0.parquet; .* of string",
+            ),
+            ({"text": [3], "label": [1]}, "text: .* of string, as in .*/0.parquet; .* of int64"),
+            ({"text": ["c"]}, "label: allowed is the columns of .*; received no such column"),
+            ({"text": ["c"], "label": [1], "x": [1]}, "x: allowed is .*; received one more"),
+        ],
+    )
+    def test_other_columns_are_named(self, tmp_path, second, words):
+        with pytest.raises(InvalidInputError, match=rf"/1\.parquet: {words}"):
+            open_records(self.folder(tmp_path, **second), kind="text", column="text", label="label")
+
+    def test_any_order_of_the_columns(self, tmp_path):
+        source = self.folder(tmp_path, label=[2], text=["c"])
+        records = open_records(source, kind="text", column="text", label="label")
+        assert gather(records) == (["a", "b", "c"], [0, 1, 2], [False] * 3)
+
+
 class TestImages:
     order = (0, 2, 4, 6, 1, 3, 5)
 

@@ -343,7 +343,8 @@ def scan_parquet(paths: Sequence[Path], columns: Sequence[str]) -> Scan:
                 batches = file.iter_batches(
                     _BATCH_ROWS, row_groups=groups, columns=list(columns), use_threads=False
                 )
-                tables = (pa.Table.from_batches([batch]) for batch in batches)
+                # In the order asked for: a later file may have its columns in another.
+                tables = (pa.Table.from_batches([batch]).select(columns) for batch in batches)
                 yield from _from(tables, start - skipped)
                 start = max(0, start - file.metadata.num_rows)
 
