@@ -77,10 +77,15 @@ def test_the_file_holds_features_labels_and_identity(tmp_path):
 def test_a_run_that_was_cut_off_goes_on_to_the_same_bytes(tmp_path, dies_after):
     whole, out = tmp_path / "whole.parquet", tmp_path / "features.parquet"
     extract(source(), Counting([]), whole)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as stop:
         extract(source(), Counting([], dies_after), out)
     assert not out.exists()
-    assert stat.S_IMODE(parts_folder(out).stat().st_mode) == 0o700
+    notes = getattr(stop.value, "__notes__", [])
+    if dies_after < 4:  # before the first part
+        assert not parts_folder(out).exists() and not notes
+    else:
+        assert stat.S_IMODE(parts_folder(out).stat().st_mode) == 0o700
+        assert f"kept in {parts_folder(out)}, and extracting to the same file goes on" in notes[0]
     extractor = Counting([])
     extract(source(), extractor, out)
     assert sum(extractor.calls) == 10 - dies_after // 4 * 4
@@ -163,9 +168,10 @@ def test_one_extraction_at_a_time(tmp_path):
     out = tmp_path / "features.parquet"
     with (
         extraction_module._parts_folder(out),
-        pytest.raises(ValueError, match="another one in progress"),
+        pytest.raises(ValueError, match="another one in progress") as refused,
     ):
         extract(source(), Counting([]), out)
+    assert not getattr(refused.value, "__notes__", [])  # what is there is the other one's
 
 
 def test_a_file_without_a_header_has_none(tmp_path):

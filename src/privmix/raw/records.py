@@ -156,6 +156,7 @@ class RawRecords(ABC):
         """Check that a label is there and is one of the classes, if any, or a vector as it must be."""
         if self.target != "class":
             return self._label_vector(label)
+        label = decoded(label, "label")
         if label is None or (isinstance(label, float) and label != label):
             raise BadRecord("a label", "nothing", "label")
         if not isinstance(label, Hashable) or isinstance(label, tuple):

@@ -88,7 +88,8 @@ class ImageFolder(_Source):
 
     def place(self, index: int) -> str:
         """Say where a record is found."""
-        return str(self._paths[index])
+        # Bytes that are not UTF-8 as they can be printed.
+        return str(self._paths[index]).encode(errors="backslashreplace").decode()
 
 
 def _files(folder: Path) -> list[Path]:
