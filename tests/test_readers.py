@@ -157,6 +157,12 @@ def test_csv(tmp_path):
     assert data.labels.tolist() == Y
 
 
+def test_labels_of_a_csv_file_that_are_not_utf8(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b"u,label\n1,caf\xe9\n2,\n3,caf\xc3\xa9\n")
+    labels = read_labelled(tmp_path / "t.csv", label="label", classes=["caf\xe9"]).labels
+    assert labels.tolist() == [b"caf\xe9", "", "caf\xe9"]
+
+
 def test_npz(tmp_path):
     np.savez(tmp_path / "t.npz", x=X, y=np.array(Y))
     data = read_labelled(tmp_path / "t.npz", features_key="x", label_key="y")
@@ -194,6 +200,10 @@ class TestBadFiles:
         for content in (b"", b"\x00garbage"):
             (tmp_path / name).write_bytes(content)
             self.refused(tmp_path / name, name, label="label", features_key="x", label_key="y")
+
+    def test_names_that_are_not_utf8(self, tmp_path):
+        (tmp_path / "t.csv").write_bytes(b"caf\xe9,label\n1,a\n")
+        self.refused(tmp_path / "t.csv", "t.csv: allowed is a csv table", label="label")
 
     def test_no_rows(self, tmp_path):
         (tmp_path / "t.csv").write_text("u,label\n")

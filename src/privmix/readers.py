@@ -407,13 +407,14 @@ def _open_npz(
 
 def _read_table(path: Path, columns: _Columns) -> pa.Table:
     try:
-        options = pa.csv.ConvertOptions(column_types=dict.fromkeys(columns.texts, pa.string()))
+        options = pa.csv.ConvertOptions(column_types=dict.fromkeys(columns.texts, pa.binary()))
         table = pa.csv.read_csv(path, convert_options=options)
+        names = table.column_names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         _validate.fail(str(path), "a csv table", str(error).splitlines()[0])
     if table.num_rows == 0:
         _validate.fail(str(path), "at least one record", "none")
-    columns.check(path, table.column_names)
+    columns.check(path, names)
     return table
 
 

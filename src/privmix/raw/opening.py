@@ -254,6 +254,10 @@ def _csv_header(path: Path) -> list[str]:
             names = []
     if not names or any(not name.strip() for name in names) or all(map(_is_number, names)):
         _validate.fail(str(path), "a first line with the names of the columns", "none")
+    try:
+        "".join(names).encode()
+    except UnicodeEncodeError:
+        _validate.fail(str(path), "a first line in UTF-8", "other bytes")
     return names
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from privmix import _validate
 from privmix.columns import TableSchema
 from privmix.raw.cells import blank_rows, read_cells
-from privmix.raw.frames import Rows
+from privmix.raw.frames import Rows, without_dictionary
 from privmix.raw.images import to_image
 from privmix.raw.records import BadRecord, Limits, RawBlock, RawRecords, decoded, python_value
 from privmix.raw.texts import to_text
@@ -288,9 +288,7 @@ def _values(column: pa.ChunkedArray | NDArray[Any], part: str = "") -> list[Any]
         except BadRecord as problem:
             return problem
 
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    return [value_or_problem(scalar) for scalar in column]
+    return [value_or_problem(scalar) for scalar in without_dictionary(column)]
 
 
 def _scalar(value: Any) -> Any:
