@@ -164,6 +164,19 @@ def test_what_cannot_be_extracted_is_refused(tmp_path):
     assert not (tmp_path / "a.parquet").exists()
 
 
+@pytest.mark.parametrize("labels", [[1, "1"], [1, 0.5], [1, True]])
+def test_labels_of_several_types_are_matched_or_refused(tmp_path, labels):
+    out, extractor = tmp_path / "a.parquet", make_extractor("pixels", size=4)
+    images = make_images(2, (4, 4))
+    with pytest.raises(ValueError, match="labels: allowed is labels of one type.* and int|int and"):
+        extract(open_records(images, kind="image", labels=labels), extractor, out)
+    records = open_records(
+        images, kind="image", labels=labels, classes=[0, 1], on_bad_record="zero"
+    )
+    extract(records, extractor, out)
+    assert pq.read_table(out)["label"].to_pylist() == [1, 1 if labels[1] is True else None]
+
+
 def test_one_extraction_at_a_time(tmp_path):
     out = tmp_path / "features.parquet"
     with (

@@ -203,8 +203,13 @@ def _label_columns(labels: list[NDArray[Any]], names: list[str]) -> dict[str, pa
     if not labels:
         return {}
     whole = np.concatenate(labels)
-    columns = [whole.tolist()] if whole.ndim == 1 else [pa.array(column) for column in whole.T]
-    return {name: pa.array(column) for name, column in zip(names, columns, strict=True)}
+    if whole.ndim == 2:
+        return {name: pa.array(column) for name, column in zip(names, whole.T, strict=True)}
+    kinds = {type(label) for label in whole.tolist() if label is not None}
+    if len(kinds) > 1:  # Arrow would refuse them, or change some
+        received = " and ".join(sorted(kind.__name__ for kind in kinds))
+        _validate.fail("labels", "labels of one type, or classes to match them with", received)
+    return {names[0]: pa.array(whole.tolist())}
 
 
 def _unit_columns(units: list[NDArray[Any]], name: str) -> dict[str, pa.Array]:
