@@ -21,6 +21,7 @@ from builders import make_schema
 from extractors import make_images, make_texts, save_sentence_model
 from privmix import Release, Schema, load_model, plan_release, release, verify
 from privmix.cli import main
+from privmix.cli._raw import kept_features
 from privmix.extractor import FeaturesHeader
 from privmix.features import make_extractor
 from privmix.journal import RunFolder
@@ -381,6 +382,57 @@ def test_features_of_a_release_that_failed_are_told_of(run, tmp_path, monkeypatc
     assert kept.is_dir()
     run(*release, "--dry-run")
     assert not kept.exists()
+
+
+def test_another_release_to_the_same_place_leaves_the_first_ones_features(run, tmp_path):
+    source, schema, out = tmp_path / "a.parquet", tmp_path / "schema.json", tmp_path / "r"
+    write_images(source)
+    write_schema(schema, 36)
+    raw = ["--label", "label", "--image-column", "img", "--extractor", "pixels:size=6"]
+    with kept_features(out) as folder:
+        for content in ({}, {"features.parquet": "private"}):  # before the first part, and after
+            for name, text in content.items():
+                (folder / name).write_text(text)
+            before = {path.name: path.read_bytes() for path in folder.iterdir()}
+            _, told = run(
+                "release", source, *raw, "--schema", schema, *BUDGET, "--out", out, fails=2
+            )
+            assert "one run at a time; received another one in progress" in told
+            assert "eyes" not in told
+            assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert not folder.exists()
+    run("release", source, *raw, "--schema", schema, *BUDGET, "--out", out)
+
+
+@pytest.mark.parametrize("bad", [2, 36])
+def test_an_extraction_that_stopped_says_where_it_goes_on(run, tmp_path, monkeypatch, bad):
+    monkeypatch.setattr("privmix.features.extraction.PART_RECORDS", 16)
+    source, out = tmp_path / "a.parquet", tmp_path / "f.parquet"
+    write_images(source, bad=[bad])
+    raw = ["--label", "label", "--image-column", "img", "--extractor", "pixels:size=6"]
+    _, told = run("extract", source, *raw, "--out", out, fails=2)
+    assert f"[{bad}], img" in told
+    parts = tmp_path / ".f.parquet.parts"
+    assert parts.exists() == (f"kept in {parts}" in told.replace("\n", " ")) == (bad > 16)
+    write_images(source)
+    run("extract", source, *raw, "--out", out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.parquet", "f.parquet"]
+
+
+@pytest.mark.parametrize("schema", [True, False])
+def test_a_class_folder_whose_name_is_not_utf8(run, tmp_path, schema):
+    folder, facts = tmp_path / "images", tmp_path / "schema.json"
+    for name in (b"0", b"caf\xe9"):
+        path = folder / os.fsdecode(name) / os.fsdecode(b"\xff.png")
+        path.parent.mkdir(parents=True)
+        path.write_bytes(png(make_images(1, (6, 6))[0]))
+    write_schema(facts, 36, classes=("0", "caf"), num_records=2)
+    words = ["extract", folder, "--extractor", "pixels:size=6", "--out", tmp_path / "f.parquet"]
+    words += ["--schema", facts] if schema else []
+    _, told = run(*words, fails=2)
+    assert "label: allowed is text in UTF-8" in told and "images/caf" in told
+    run(*words, "--on-bad-record", "zero")
+    assert pq.read_table(tmp_path / "f.parquet")["label"].to_pylist() == ["0", None]
 
 
 def test_a_folder_that_is_not_this_commands_own_is_left_alone(run, tmp_path):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -86,6 +87,25 @@ def test_bad_files(tmp_path):
     connection.close()
     with pytest.raises(InvalidInputError, match="format 1; received 7"):
         Ledger(tmp_path / "new.db")
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_another_programs_database_is_left_alone(tmp_path, version):
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE datasets (name TEXT)")
+        connection.execute(f"PRAGMA user_version = {version}")
+        connection.commit()
+    content = path.read_bytes()
+    with pytest.raises(InvalidInputError, match=r"other\.db: allowed is a ledger; .* another prog"):
+        Ledger(path)
+    assert path.read_bytes() == content
+
+
+def test_a_ledger_with_tables_of_another_program_beside_its_own(ledger):
+    with closing(sqlite3.connect(ledger.path)) as connection:
+        connection.execute("CREATE TABLE backups (number INTEGER)")
+    assert Ledger(ledger.path).dataset_ids() == ["d"]
 
 
 def test_it_is_private_and_exports(ledger):

@@ -69,6 +69,53 @@ def folder(tmp_path):
     return tmp_path / "images"
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "a first line with the names"),
+        ("text,label\n", "at least one record"),
+        ("text,label,x,x\na,0,1,2\n", "distinct names"),
+        ("text,caf\xe9\na,0\n".encode("latin-1"), "a first line in UTF-8"),
+        ("text,label\na,0\n".encode("utf-16"), "a first line in UTF-8"),
+        ("text,label\na,0\nb\n", "Expected 2 columns, got 1"),
+    ],
+)
+def test_odd_csv_files_are_refused(tmp_path, content, words):
+    path = tmp_path / "t.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InvalidInputError, match=rf"t\.csv: .*{words}"):
+        list(open_records(path, kind="text", column="text", label="label").blocks(9))
+
+
+class TestFolderOfParquetFiles:
+    def folder(self, tmp_path, **second):
+        first = pa.table({"text": ["a", "b"], "label": [0, 1]})
+        pq.write_table(first, tmp_path / "0.parquet")
+        pq.write_table(pa.table(second), tmp_path / "1.parquet")
+        return tmp_path
+
+    @pytest.mark.parametrize(
+        ("second", "words"),
+        [
+            (
+                {"text": ["c"], "label": ["1"]},
+                "label: .* of int64, as in .*/0.parquet; .* of string",
+            ),
+            ({"text": [3], "label": [1]}, "text: .* of string, as in .*/0.parquet; .* of int64"),
+            ({"text": ["c"]}, "label: allowed is the columns of .*; received no such column"),
+            ({"text": ["c"], "label": [1], "x": [1]}, "x: allowed is .*; received one more"),
+        ],
+    )
+    def test_other_columns_are_named(self, tmp_path, second, words):
+        with pytest.raises(InvalidInputError, match=rf"/1\.parquet: {words}"):
+            open_records(self.folder(tmp_path, **second), kind="text", column="text", label="label")
+
+    def test_any_order_of_the_columns(self, tmp_path):
+        source = self.folder(tmp_path, label=[2], text=["c"])
+        records = open_records(source, kind="text", column="text", label="label")
+        assert gather(records) == (["a", "b", "c"], [0, 1, 2], [False] * 3)
+
+
 class TestImages:
     order = (0, 2, 4, 6, 1, 3, 5)
 
@@ -462,6 +509,33 @@ class TestTables:
                 features = extractor.transform(frame)[others]
                 assert np.array_equal(features, extractor.transform(without))
 
+    @pytest.mark.parametrize(
+        "cells",
+        [
+            ["2000-01-01 00:00:00.123456789", "2000-01-01 00:00:00.5", "2000-01-01"],
+            ["1960-01-01 00:00:00.123456789", "1969-12-31 23:59:59.999999999"],
+            # The hour that is there twice when summer time ends.
+            ["2020-10-25 00:30:00.000000001+00:00", "2020-10-25 01:30:00.000000001+00:00"],
+        ],
+    )
+    @pytest.mark.parametrize("number", [False, True])
+    def test_times_are_the_same_in_a_column_of_objects(self, cells, number):
+        """pandas makes one of a column of times where one cell is anything else."""
+        times = pd.Series(pd.to_datetime(cells, format="ISO8601"))
+        if times.dt.tz is not None:
+            times = times.dt.tz_convert("Europe/Berlin")
+        assert times.dtype != object
+        column = {"type": "categorical", "num_buckets": 997}
+        if number:
+            middle = pd.Timestamp(cells[0]).floor("s")
+            bounds = {"earliest": str(middle), "latest": str(middle + pd.Timedelta("1s"))}
+            column = {"type": "datetime", **bounds}
+        table = TableSchema(columns=[{"name": "c", **column}])
+        extractor = make_extractor("tabular", table=table)
+        alone = extractor.transform(pd.DataFrame({"c": times}))
+        beside = extractor.transform(pd.DataFrame({"c": objects([*times, None])}))
+        assert np.array_equal(beside[:-1], alone)
+
     def test_one_cell_of_texts_or_images_changes_no_other(self, tmp_path):
         image = np.zeros((4, 4), dtype=np.uint8)
         Image.fromarray(image).save(tmp_path / "a.png")
@@ -499,6 +573,32 @@ class TestTables:
             assert list(block.records) == ["c", "a", "b"]
             assert list(block.labels) == [2, 0, 1]
             assert list(block.units) == ["r", "p", "q"]
+
+    @pytest.mark.parametrize(
+        "made", [pl.Series, pa.array, pd.Index, lambda v: pa.chunked_array([v])]
+    )
+    def test_other_sequences(self, made):
+        records = open_records(
+            made(["a", "b"]), kind="text", labels=made([5, 6]), units=made([7, 8])
+        )
+        (block,) = records.blocks(5)
+        assert list(block.records) == ["a", "b"]
+        assert (list(block.labels), list(block.units)) == ([5, 6], [7, 8])
+
+    def test_categories_of_polars(self):
+        frame = pl.DataFrame(
+            {
+                "sex": pl.Series(["f", "m", None, "m"], dtype=pl.Categorical),
+                "age": pl.Series(["3", "4", None, "3"], dtype=pl.Enum(["4", "3"])),
+            }
+        )[1:]
+        rows, _, _ = gather(open_records(frame, kind="table", table=TABLE))
+        assert rows == [{"age": age, "sex": sex} for age, sex in ((4, "m"), (None, None), (3, "m"))]
+        texts, labels, bad = gather(
+            open_records(frame, kind="text", column="sex", label="age", on_bad_record="zero")
+        )
+        assert (texts, labels) == (["m", None, "m"], ["4", None, "3"])
+        assert bad == [False, True, False]
 
     def test_columns_that_are_not_there(self):
         with pytest.raises(InvalidInputError, match="the columns of table: age; received 'sex'"):

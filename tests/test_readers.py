@@ -5,8 +5,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from privmix import InvalidInputError
-from privmix.readers import read_labelled
+from privmix import InvalidInputError, Schema
+from privmix.readers import open_labelled, read_labelled
+from privmix.records import bound_records
 
 X = np.array([[0.5, 1.0], [2.0, -3.0], [0.0, 0.25]])
 Y = ["a", "b", "a"]
@@ -73,11 +74,93 @@ def test_files_of_a_folder_with_other_columns_are_refused(tmp_path):
         read_labelled(tmp_path / "none", label="label")
 
 
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"u": X[:, 0]}, "label: allowed is the columns of .*0.parquet; received no such column"),
+        ({"label": Y}, "u: allowed is the columns of .*0.parquet; received no such column"),
+        ({"u": X[:, 0], "label": Y, "v": X[:, 1]}, "v: allowed is .*0.parquet; received one more"),
+        ({"u": X[:, 0], "label": [1, 2, 3]}, "label: .* of string, as in .*0.*; .* of int64"),
+        ({"u": Y, "label": Y}, "u: allowed is a column of double, as in .*; .* of string"),
+    ],
+)
+def test_a_file_of_a_folder_with_other_columns_is_named(tmp_path, columns, words):
+    write(tmp_path / "0.parquet", {"u": X[:, 0], "label": Y})
+    write(tmp_path / "1.parquet", columns)
+    with pytest.raises(InvalidInputError, match=rf"/1\.parquet: {words}"):
+        read_labelled(tmp_path, label="label")
+
+
+def test_values_of_one_file_do_not_change_the_type_of_anothers(tmp_path):
+    large = 2**53 + 1
+    write(tmp_path / "0.parquet", {"u": [1, 2], "label": [large, 0], "who": pa.array(["a", "b"])})
+    others = {"u": [0.5, None], "label": [0.0, None], "who": pa.array(["a", None], pa.large_utf8())}
+    write(tmp_path / "1.parquet", others)
+    data = read_labelled(tmp_path, label="label", unit_column="who")
+    assert data.labels.tolist() == [large, 0, 0, None]
+    assert data.units.tolist() == ["a", "b", "a", None]
+    assert np.array_equal(data.features, [[1], [2], [0.5], [np.nan]], equal_nan=True)
+
+
+def test_label_vectors_of_several_lengths_in_a_folder(tmp_path):
+    write(tmp_path / "0.parquet", {"u": X[:, 0], "y": [[0.5, 0.5]] * 3})
+    write(tmp_path / "1.parquet", {"u": X[:, 0], "y": [[1.0]] * 3})
+    with pytest.raises(InvalidInputError, match="y: allowed is lists of one length; .* 1 and 2"):
+        read_labelled(tmp_path, label="y", target="soft", classes=("a", "b"))
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()])
+@pytest.mark.parametrize("coded", [False, True])
+def test_labels_and_owners_that_are_not_utf8(tmp_path, kind, coded):
+    cells = pa.array(
+        [b"a", b"\xff", None], pa.large_binary() if "large" in str(kind) else pa.binary()
+    )
+    cells = cells.view(kind)
+    columns = {"u": X[:, 0], "label": cells.dictionary_encode() if coded else cells, "who": cells}
+    write(tmp_path / "t.parquet", columns)
+    data = read_labelled(tmp_path / "t.parquet", label="label", unit_column="who")
+    assert data.labels.tolist() == data.units.tolist() == ["a", b"\xff", None]
+    schema = Schema(classes=("a", "b"), num_features=1, num_records=3, feature_clip_norm=1.0)
+    with pytest.raises(InvalidInputError, match=r"labels\[1\]: .*'a', 'b'.* received b'\\xff'"):
+        bound_records(data.features, data.labels, schema)
+    bounded = bound_records(data.features, data.labels, schema, "zero")
+    assert bounded.blank.tolist() == [False, True, True]
+    with pytest.raises(InvalidInputError, match=r"units\[1\]: allowed is an integer or a string"):
+        bound_records(data.features, data.labels, schema, "zero", units=data.units)
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32(), 2), pa.list_(pa.int64())])
+@pytest.mark.parametrize("nulls", [[1], [0, 1], [4]])
+def test_a_null_vector_is_a_bad_record(tmp_path, kind, nulls):
+    rows = [None if i in nulls else [i, 1] for i in range(5)]
+    table = pa.table({"x": pa.array(rows, type=kind), "label": ["a"] * 5})
+    # In runs of nulls alone the width does not show.
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=1)
+    source = open_labelled(tmp_path / "t.parquet", label="label")
+    assert source.features.shape == (5, 2)
+    schema = Schema(classes=("a", "b"), num_features=2, num_records=5, feature_clip_norm=9.0)
+    words = rf"features\[{nulls[0]}, 0\]: allowed is a finite number"
+    with pytest.raises(InvalidInputError, match=words):
+        bound_records(source.features, source.labels, schema)
+    bounded = bound_records(source.features, source.labels, schema, "zero")
+    assert np.flatnonzero(bounded.blank).tolist() == nulls
+    assert bounded.num_replaced == len(nulls)
+    others = [i for i in range(5) if i not in nulls]
+    alone = bound_records([rows[i] for i in others], ["a"] * len(others), schema)
+    assert np.array_equal(bounded.features[others], alone.features)
+
+
 def test_csv(tmp_path):
     (tmp_path / "t.csv").write_text("u,label,v\n0.5,a,1\n2,b,-3\n0,a,0.25\n")
     data = read_labelled(tmp_path / "t.csv", label="label")
     assert np.array_equal(data.features, X)
     assert data.labels.tolist() == Y
+
+
+def test_labels_of_a_csv_file_that_are_not_utf8(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b"u,label\n1,caf\xe9\n2,\n3,caf\xc3\xa9\n")
+    labels = read_labelled(tmp_path / "t.csv", label="label", classes=["caf\xe9"]).labels
+    assert labels.tolist() == [b"caf\xe9", "", "caf\xe9"]
 
 
 def test_npz(tmp_path):
@@ -118,6 +201,10 @@ class TestBadFiles:
             (tmp_path / name).write_bytes(content)
             self.refused(tmp_path / name, name, label="label", features_key="x", label_key="y")
 
+    def test_names_that_are_not_utf8(self, tmp_path):
+        (tmp_path / "t.csv").write_bytes(b"caf\xe9,label\n1,a\n")
+        self.refused(tmp_path / "t.csv", "t.csv: allowed is a csv table", label="label")
+
     def test_no_rows(self, tmp_path):
         (tmp_path / "t.csv").write_text("u,label\n")
         self.refused(tmp_path / "t.csv", "at least one record", label="label")
@@ -149,8 +236,11 @@ class TestBadFiles:
     def test_ragged_and_null_lists(self, tmp_path):
         write(tmp_path / "r.parquet", {"x": [[1.0, 2.0], [3.0]], "label": [0, 1]})
         self.refused(tmp_path / "r.parquet", r"x\[1\]: allowed is 2 numbers", label="label")
-        write(tmp_path / "n.parquet", {"x": [[1.0, 2.0], None], "label": [0, 1]})
-        self.refused(tmp_path / "n.parquet", r"x\[1\]: allowed is a list", label="label")
+        write(tmp_path / "r.parquet", {"x": [None, [1.0, 2.0], [3.0]], "label": [0, 1, 1]})
+        self.refused(tmp_path / "r.parquet", r"x\[2\]: .*as in record 1", label="label")
+        nulls = pa.array([None, None], pa.list_(pa.float64()))
+        write(tmp_path / "n.parquet", {"x": nulls, "label": [0, 1]})
+        self.refused(tmp_path / "n.parquet", "x: allowed is at least one list", label="label")
 
     def test_repeated_names(self, tmp_path):
         (tmp_path / "t.csv").write_text("u,u,label\n1,2,a\n")

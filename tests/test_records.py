@@ -3,7 +3,10 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import polars as pl
+import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -158,6 +161,30 @@ def test_labels_are_matched_by_value(classes, labels, indices):
 def test_labels_of_another_kind_are_refused(classes, labels):
     with pytest.raises(InvalidInputError, match=r"labels\[0\]: allowed is one of the schema's 2"):
         match_labels(labels, classes)
+
+
+@pytest.mark.parametrize("odd", ["1", "x", b"1", 1.5, None, float("nan"), 2**70, [1], True, {}])
+@pytest.mark.parametrize(
+    ("classes", "labels"),
+    [
+        ([1, 2**53 + 1], [2**53 + 1, 1, 7]),
+        (["1", "a"], ["a", "1", "b", "1\0"]),
+        (["1", "a"], [1, True]),
+        ([0, 1], [np.int64(1), torch.tensor(0)]),
+    ],
+)
+def test_one_label_of_a_list_changes_no_other(classes, labels, odd):
+    """NumPy would find one type for all of them, the texts' if there is one text."""
+    alone = [match_labels([label], classes, strict=False)[0] for label in labels]
+    for made in (list, tuple):
+        assert match_labels(made([*labels, odd]), classes, strict=False)[:-1].tolist() == alone
+
+
+@pytest.mark.parametrize("made", [pl.Series, pa.array, lambda v: pa.chunked_array([v])])
+def test_a_null_label_changes_no_other(made):
+    """Of integers with a null NumPy would make floats, which lose digits."""
+    found = match_labels(made([2**53 + 1, None, 1]), [1, 2**53 + 1], strict=False)
+    assert found.tolist() == [1, -1, 0]
 
 
 def test_a_record_does_not_change_what_is_made_of_another(rng):

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privmix import InvalidInputError
+from privmix import InvalidInputError, NoiseAwareRegressor, Schema, plan_release, release
 from privmix.columns import FourierFeatures, TableSchema
 from privmix.features.tabular import TabularExtractor, bucket, frequencies
 from privmix.raw import open_records
+from privmix.raw.records import object_array
 
 COLUMNS = [
     {"name": "age", "type": "numeric", "lower": 0, "upper": 100},
@@ -81,11 +82,11 @@ cells = st.fixed_dictionaries(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(cells, min_size=1, max_size=6), st.booleans())
-def test_no_row_changes_another_and_none_passes_the_bound(rows, mapped):
+@given(st.lists(cells, min_size=1, max_size=6), st.booleans(), st.booleans())
+def test_no_row_changes_another_and_none_passes_the_bound(rows, mapped, constant):
     """Bit for bit: alone, in company, at any place, as read in blocks of any size."""
     fourier = FourierFeatures(num_features=8, seed=3) if mapped else None
-    schema = SCHEMA.model_copy(update={"fourier": fourier})
+    schema = SCHEMA.model_copy(update={"fourier": fourier, "constant": constant})
     extractor = TabularExtractor(schema)
     together = extractor.transform(pd.DataFrame(rows))
     assert (np.linalg.norm(together, axis=1) <= schema.norm_bound * (1 + 1e-6)).all()
@@ -109,6 +110,72 @@ def test_a_bad_record_becomes_zero():
         TabularExtractor(SCHEMA).transform(frame)
     with pytest.raises(InvalidInputError, match="a pandas, polars or Arrow table"):
         TabularExtractor(SCHEMA).transform([[1, 2]])
+
+
+@pytest.mark.parametrize("value", [None, math.nan, np.nan, np.float32("nan"), pd.NA, pd.NaT])
+@pytest.mark.parametrize("name", ["age", "sex", "size", "smokes", "seen", "code"])
+def test_null_and_nan_are_the_same_missing_value(name, value):
+    """In columns of objects; and of numbers, where pandas and polars differ in what they store."""
+    extractor = TabularExtractor(SCHEMA)
+    due = extractor.transform(ROWS.iloc[:1].assign(**{name: objects([""])}))
+    assert (extractor.transform(ROWS.iloc[:1].assign(**{name: objects([value])})) == due).all()
+    if name != "seen":
+        table = pa.Table.from_pandas(ROWS.iloc[:1].drop(columns=name))
+        for cell in (None, math.nan):
+            numbers = table.append_column(name, pa.array([cell], pa.float64(), from_pandas=False))
+            assert (extractor.transform(numbers) == due).all()
+
+
+def objects(values: list) -> pd.Series:
+    return pd.Series(object_array(values), dtype=object)
+
+
+class TestConstant:
+    TABLE = TableSchema(
+        columns=[{"name": "x", "type": "numeric", "lower": 0, "upper": 1, "nullable": False}],
+        constant=True,
+    )
+
+    def test_the_last_coordinate_is_one_but_for_bad_records(self):
+        extractor = TabularExtractor(self.TABLE)
+        assert extractor.transform(pd.DataFrame({"x": [0.5, None]})).tolist() == [[0, 1], [0, 0]]
+        assert list(extractor.get_feature_names_out()) == ["x", "constant"]
+        assert self.TABLE.norm_bound == math.sqrt(2)
+        fourier = FourierFeatures(num_features=4)
+        mapped = TabularExtractor(self.TABLE.model_copy(update={"fourier": fourier}))
+        features = mapped.transform(pd.DataFrame({"x": [0.5]}))
+        assert features.shape == (1, mapped.num_features) == (1, 5) and features[0, 4] == 1
+        assert list(mapped.get_feature_names_out())[-2:] == ["fourier3", "constant"]
+
+    def test_identities_without_it_are_what_they_were(self):
+        plain = TableSchema(columns=[{"name": "x", "type": "numeric", "lower": 0, "upper": 1}])
+        digest = TabularExtractor(plain).identity.digest
+        assert digest.startswith("f1437a069ebe8269")  # of 0.1.0 before there was a constant
+        assert TabularExtractor(self.TABLE).identity.digest != digest
+        again = TableSchema.from_json(self.TABLE.model_dump_json())
+        assert again == self.TABLE and again.constant
+
+    def test_it_is_the_intercept_of_a_regression(self, tmp_path):
+        rng = np.random.default_rng(0)
+        rows = pd.DataFrame({"x": rng.random(20_000)})
+        doses = 6 + 2 * rows[["x"]].to_numpy() + rng.normal(0, 0.2, (20_000, 1))
+        errors = []
+        for table in (self.TABLE, self.TABLE.model_copy(update={"constant": False})):
+            schema = Schema(
+                classes=["dose"],
+                target="regression",
+                target_bounds=[(0, 10)],
+                num_records=20_000,
+                table=table,
+            )
+            plan = plan_release(schema, target_epsilon=4, target_delta=1e-5)
+            extractor, out = TabularExtractor(table), tmp_path / f"{table.constant}"
+            made = release(extractor.transform(rows), doses, plan, out=out, test_seed=1)
+            assert made.design == "signed"
+            predicted = NoiseAwareRegressor().fit(made).predict(extractor.transform(rows))
+            errors.append(np.sqrt(np.mean((predicted.reshape(-1, 1) - doses) ** 2)))
+        assert errors[0] == pytest.approx(0.2, rel=0.05)
+        assert errors[1] > 1.9
 
 
 class TestFourier:

@@ -2,7 +2,7 @@
 
 Every bound and category is a constant known without looking at the private rows. Each column fills
 some coordinates of a vector with a part of norm at most 1, so that a row of C columns has a norm of
-at most sqrt(C), exactly.
+at most sqrt(C), exactly; of sqrt(C + 1) with the constant.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -238,11 +238,16 @@ class TableSchema(FrozenModel):
     Attributes:
         columns: The columns used, in the order of their coordinates. Others are not looked at.
         fourier: Random Fourier features to map the scaled columns to, or none.
+        constant: Whether vectors end with a 1: the intercept of a linear model whose rows show no
+            means, as those of ``signed`` do.
 
     """
 
     columns: tuple[Column, ...]
     fourier: FourierFeatures | None = None
+    constant: bool = False
+
+    _seldom: ClassVar[tuple[str, ...]] = ("constant",)
 
     @field_validator("columns", mode="before")
     @classmethod
@@ -274,9 +279,11 @@ class TableSchema(FrozenModel):
     @property
     def num_features(self) -> int:
         """Width of the vectors."""
-        return self.width if self.fourier is None else self.fourier.num_features
+        mapped = self.width if self.fourier is None else self.fourier.num_features
+        return mapped + self.constant
 
     @property
     def norm_bound(self) -> float:
         """The largest L2 norm that a vector can have: a clip norm at which nothing is clipped."""
-        return math.sqrt(len(self.columns)) if self.fourier is None else 1.0
+        mapped = len(self.columns) if self.fourier is None else 1
+        return math.sqrt(mapped + self.constant)

@@ -83,17 +83,7 @@ class RunFolder:
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
-        try:
-            self.folder.mkdir(mode=0o700, exist_ok=True)
-            self._lock = os.open(self.folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            _validate.fail(f"out={self.out}", "a place in a writable folder", error.strerror)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            self._lock = None
-            _validate.fail(f"out={self.out}", "one run at a time", "another one in progress")
+        self._lock = lock_folder(self.folder, self.out)
         return self
 
     def __exit__(
@@ -250,6 +240,34 @@ def _with_key(
     journal = journal.model_copy(update=drawn)
     run.write(journal)
     return journal
+
+
+def lock_folder(folder: Path, out: Path) -> int:
+    """Make a private folder beside ``out``, for its owner alone, and keep other runs out of it.
+
+    Returns:
+        A descriptor, to be closed when the folder is no longer used.
+
+    Raises:
+        InvalidInputError: A place that cannot be written to, or another run that has the folder.
+
+    """
+    path = folder / _LOCK_NAME
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        _validate.fail(f"out={out}", "a place in a writable folder", error.strerror)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The run that had it may have removed the folder meanwhile, and a third begun in a new one.
+        held = path.exists() and os.path.samestat(os.fstat(lock), path.stat())
+    except OSError:
+        held = False
+    if not held:
+        os.close(lock)
+        _validate.fail(f"out={out}", "one run at a time", "another one in progress")
+    return lock
 
 
 def check_out(out: str | Path) -> Path:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -23,19 +23,19 @@ from privmix.accounting import ComposedEvent, Event, account, event_from_json
 _FORMAT = 1
 _WAIT_SECONDS = 300.0
 _TABLES = """
-CREATE TABLE IF NOT EXISTS datasets (
+CREATE TABLE datasets (
     dataset_id TEXT PRIMARY KEY,
     epsilon_limit REAL NOT NULL,
     delta REAL NOT NULL
 ) STRICT;
-CREATE TABLE IF NOT EXISTS charges (
+CREATE TABLE charges (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     dataset_id TEXT NOT NULL REFERENCES datasets,
     charged_at TEXT NOT NULL,
     note TEXT NOT NULL,
     event TEXT NOT NULL
 ) STRICT;
-CREATE TABLE IF NOT EXISTS runs (
+CREATE TABLE runs (
     run_id TEXT PRIMARY KEY,
     number INTEGER NOT NULL REFERENCES charges
 ) STRICT;
@@ -87,14 +87,20 @@ class Ledger:
         if not self.path.absolute().parent.is_dir():
             _validate.fail(f"ledger={path}", "a file in an existing folder", "no such folder")
         if not self.path.exists():
-            self.path.touch(mode=0o600)
+            try:
+                self.path.touch(mode=0o600)
+            except OSError as error:
+                _validate.fail(f"ledger={path}", "a place in a writable folder", error.strerror)
         with self._transaction() as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, _FORMAT):
                 _validate.fail(f"ledger={path}", f"a ledger of format {_FORMAT}", version)
-            for statement in filter(str.strip, _TABLES.split(";")):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {_FORMAT}")
+            found = _columns(connection)
+            if version == 0 and not found:  # a new file
+                _make_tables(connection)
+                connection.execute(f"PRAGMA user_version = {_FORMAT}")
+            elif version == 0 or not _own_columns() <= found:
+                _validate.fail(f"ledger={path}", "a ledger", "another program's database")
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -215,6 +221,26 @@ class Ledger:
             epsilon_spent=spent,
             charges=charges,
         )
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    for statement in filter(str.strip, _TABLES.split(";")):
+        connection.execute(statement)
+
+
+def _columns(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+    """Return (table, column) of all tables and views; SQLite's own say nothing of whose they are."""
+    query = (
+        "SELECT held.name, part.name FROM sqlite_master AS held, pragma_table_info(held.name) AS part "
+        "WHERE held.name NOT LIKE 'sqlite!_%' ESCAPE '!'"
+    )
+    return set(connection.execute(query))
+
+
+def _own_columns() -> set[tuple[str, str]]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        _make_tables(connection)
+        return _columns(connection)
 
 
 def _check_cost(dataset_id: str, before: Balance, event: Event) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -255,6 +255,7 @@ def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
     whole, units = _read_parquet_labels(path, files, columns)
     names = [n for n in pq.read_schema(files[0]).names if n not in columns.others]
     width = len(names)
+    vector_width: int | None = None  # the width of a column of lists is not known yet
 
     def passes(start: int) -> Iterator[tuple[int, NDArray[Any]]]:
         first = 0
@@ -270,7 +271,8 @@ def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
                     continue
                 batch = max(1, _BATCH_BYTES // (8 * width))
                 for run in opened.iter_batches(batch, row_groups=groups, columns=names):
-                    yield first, _features_of(file, pa.Table.from_batches([run]), first)
+                    found = _features_of(file, pa.Table.from_batches([run]), first, vector_width)
+                    yield first, found
                     first += run.num_rows
 
     def guarded(start: int) -> Iterator[tuple[int, NDArray[Any]]]:
@@ -279,8 +281,11 @@ def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
         except (pa.ArrowException, OSError) as error:
             _validate.fail(str(path), "a .parquet table", str(error).splitlines()[0])
 
-    _, sample = next(guarded(0))
-    width = sample.shape[1]
+    # A run of nulls alone does not show how wide vectors are.
+    sample = next((run for _, run in guarded(0) if run.shape[1]), None)
+    if sample is None:
+        _validate.fail(f"{path}: {names[0]}", "at least one list of numbers", "none")
+    width = vector_width = sample.shape[1]
     shape = (len(whole), width)
     held = 2 * _BUFFER_BYTES + 4 * _BATCH_BYTES
     return LabelledSource(IteratedSource(shape, sample.dtype, guarded, held), whole, units)
@@ -306,24 +311,64 @@ def _read_parquet_labels(
     """Check the columns, and read those with the labels and the owners.
 
     File by file, in the order in which features are read: a record must keep its own label and
-    owner.
+    owner, and those of one file must not change the type of another's.
     """
     try:
         names = pq.read_schema(files[0]).names
-        for file in files:
-            found = pq.read_schema(file).names
-            columns.check(file, found)
-            if sorted(found) != sorted(names):
-                _validate.fail(str(file), f"the columns of {files[0].name}", "others")
-        table = pa.concat_tables(
-            [pq.read_table(file, columns=columns.others, partitioning=None) for file in files],
-            promote_options="permissive",
-        )
+        columns.check(files[0], names)
+        check_parts(files, names, alike=_alike)
+        parts = [
+            columns.of(file, table)
+            for file in files
+            if (table := pq.read_table(file, columns=columns.others, partitioning=None)).num_rows
+        ]
     except (pa.ArrowException, OSError) as error:
         _validate.fail(str(path), "a parquet table", str(error).splitlines()[0])
-    if table.num_rows == 0:
+    if not parts:
         _validate.fail(str(path), "at least one record", "none")
-    return columns.of(path, table)
+    labels, units = zip(*parts, strict=True)
+    if len(widths := {part.shape[1:] for part in labels}) > 1:
+        received = " and ".join(str(width) for (width,) in sorted(widths))
+        _validate.fail(f"{path}: {columns.labels[0]}", "lists of one length", received)
+    return np.concatenate(labels), None if columns.unit is None else np.concatenate(units)
+
+
+def check_parts(
+    files: Sequence[Path],
+    names: Collection[str],
+    alike: Callable[[pa.DataType, pa.DataType], bool] = pa.DataType.equals,
+) -> None:
+    """Refuse files of a folder whose columns are not those of the first, in name and type.
+
+    Args:
+        files: Parquet files.
+        names: The columns whose types are compared.
+        alike: Whether two types may stand for each other.
+
+    """
+    first = pq.read_schema(files[0])
+    due = dict(zip(first.names, first.types, strict=True))
+    for file in files[1:]:
+        schema = pq.read_schema(file)
+        found = dict(zip(schema.names, schema.types, strict=True))
+        for name in [*due, *found]:
+            if name not in found or name not in due:
+                received = "no such column" if name in due else "one more"
+                _validate.fail(f"{file}: {name}", f"the columns of {files[0]}", received)
+            if name in names and not alike(due[name], found[name]):
+                allowed = f"a column of {due[name]}, as in {files[0]}"
+                _validate.fail(f"{file}: {name}", allowed, f"a column of {found[name]}")
+
+
+def _alike(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether values of both types are the same kind of thing, each read as what it is."""
+    if pa.types.is_null(one) or pa.types.is_null(other):
+        return True
+    kinds = [k.value_type if pa.types.is_dictionary(k) else k for k in (one, other)]
+    for is_kind in (_is_number, _is_text, _is_list):
+        if all(map(is_kind, kinds)):
+            return True
+    return bool(kinds[0] == kinds[1])
 
 
 def _check_keys(
@@ -362,13 +407,14 @@ def _open_npz(
 
 def _read_table(path: Path, columns: _Columns) -> pa.Table:
     try:
-        options = pa.csv.ConvertOptions(column_types=dict.fromkeys(columns.texts, pa.string()))
+        options = pa.csv.ConvertOptions(column_types=dict.fromkeys(columns.texts, pa.binary()))
         table = pa.csv.read_csv(path, convert_options=options)
+        names = table.column_names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         _validate.fail(str(path), "a csv table", str(error).splitlines()[0])
     if table.num_rows == 0:
         _validate.fail(str(path), "at least one record", "none")
-    columns.check(path, table.column_names)
+    columns.check(path, names)
     return table
 
 
@@ -378,10 +424,15 @@ def _as_classes(texts: NDArray[Any], classes: Sequence[int] | Sequence[str]) -> 
     return np.array([written.get(text, text) for text in texts], dtype=object)
 
 
-def _features_of(path: Path, table: pa.Table, first: int = 0) -> NDArray[Any]:
-    """Turn feature columns into an array; ``first`` is the number of the first record in errors."""
+def _features_of(
+    path: Path, table: pa.Table, first: int = 0, width: int | None = None
+) -> NDArray[Any]:
+    """Turn feature columns into an array; ``first`` is the number of the first record in errors.
+
+    ``width`` is that of vectors in a column of lists, where it is known.
+    """
     if table.num_columns == 1 and _is_list(table.schema.field(0).type):
-        return _list_column(path, table.column_names[0], table.column(0), first)
+        return _list_column(path, table.column_names[0], table.column(0), first, width)
     columns = zip(table.column_names, table.columns, strict=True)
     return np.column_stack([_number_column(path, name, column) for name, column in columns])
 
@@ -392,28 +443,51 @@ def _is_list(kind: pa.DataType) -> bool:
     )
 
 
-def _list_column(path: Path, name: str, column: pa.ChunkedArray, start: int = 0) -> NDArray[Any]:
+def _is_number(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    types = pa.types
+    checks = (types.is_string, types.is_large_string, types.is_string_view)
+    return any(check(kind) for check in (*checks, types.is_binary, types.is_large_binary))
+
+
+def _list_column(
+    path: Path, name: str, column: pa.ChunkedArray, start: int, width: int | None
+) -> NDArray[Any]:
+    """Return vectors as rows; a null one is a row of NaN, for the policy for bad records.
+
+    Of nulls alone whose ``width`` is not known the rows have no columns.
+    """
     flat = column.combine_chunks()
-    if flat.null_count:
-        first = start + flat.is_null().to_pylist().index(True)
-        _validate.fail(f"{path}: {name}[{first}]", "a list of numbers", "null")
+    there = flat.is_valid().to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(there)
+    flat = flat.drop_null()
     widths = pa.compute.list_value_length(flat).to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero(widths != widths[0])
-    if wrong.size:
-        _validate.fail(
-            f"{path}: {name}[{start + wrong[0]}]",
-            f"{widths[0]} numbers, as in record {start}",
-            int(widths[wrong[0]]),
-        )
+    if len(rows):
+        wrong = np.flatnonzero(widths != widths[0])
+        if wrong.size:
+            _validate.fail(
+                f"{path}: {name}[{start + rows[wrong[0]]}]",
+                f"{widths[0]} numbers, as in record {start + rows[0]}",
+                int(widths[wrong[0]]),
+            )
+        width = int(widths[0])
     values = _number_column(path, name, pa.chunked_array([flat.flatten()]))
-    return values.reshape(len(flat), int(widths[0]))
+    if len(rows) == len(there):
+        return values.reshape(len(rows), width or 0)
+    vectors = np.full((len(there), width or 0), np.nan)
+    vectors[rows] = values.reshape(len(rows), width or 0)
+    return vectors
 
 
 def _number_column(path: Path, name: str, column: pa.ChunkedArray) -> NDArray[Any]:
     kind = column.type
     if pa.types.is_null(kind):  # a column of a CSV file without a single value
         return np.full(len(column), np.nan)
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+    if not _is_number(kind):
         remedies = "--text-column or --image-column with --extractor turns raw records into numbers"
         _validate.fail(
             f"{path}: {name}", f"a column of numbers ({remedies})", f"a column of {kind}"
@@ -424,12 +498,30 @@ def _number_column(path: Path, name: str, column: pa.ChunkedArray) -> NDArray[An
 
 
 def _label_column(column: pa.ChunkedArray) -> NDArray[Any]:
+    """Return a column's values, bytes as the text that they are in UTF-8.
+
+    Other bytes stay what they are: no class and no owner, but their own record's fault alone.
+    """
     if not pa.types.is_dictionary(column.type) and not pa.types.is_nested(column.type):
         column = column.dictionary_encode()  # each distinct label is one Python object
     if not pa.types.is_dictionary(column.type):
         return np.array(column.to_pylist(), dtype=object)
     found = [np.empty(0, dtype=object)]
     for chunk in column.chunks:
-        distinct = np.array([*chunk.dictionary.to_pylist(), None], dtype=object)
+        distinct = np.array([*_distinct(chunk.dictionary), None], dtype=object)
         found.append(distinct[chunk.indices.fill_null(len(distinct) - 1).to_numpy()])
     return np.concatenate(found)
+
+
+def _distinct(values: pa.Array) -> list[Any]:
+    if not _is_text(values.type):
+        return list(values.to_pylist())
+    raw = values.cast(pa.large_binary()).to_pylist()
+    return [None if value is None else _text_or_bytes(value) for value in raw]
+
+
+def _text_or_bytes(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value

@@ -673,7 +673,7 @@ def match_labels(
     """Match labels to the classes by value: 3, 3.0 and NumPy's 3 are the class 3, "3" is not.
 
     Args:
-        labels: (count,) array or sequence.
+        labels: (count,) array or sequence; of a sequence each is read as what it is.
         classes: The schema's classes.
         strict: Refuse a label that is no class, naming its position; otherwise it becomes -1.
 
@@ -681,7 +681,7 @@ def match_labels(
         (count,) int32 indices into ``classes``.
 
     """
-    values = to_array("labels", labels)
+    values = to_array("labels", _one_by_one(labels))
     if values.ndim != 1:
         _validate.fail("labels", "shape (records,)", f"shape {values.shape}")
     if values.dtype.kind not in "iufbUO":
@@ -706,8 +706,24 @@ def match_labels(
     return found
 
 
-def _lookup(value: object, index: dict[object, int]) -> int:
+def _one_by_one(labels: ArrayLike) -> Any:
+    """Return labels without a NumPy type as objects.
+
+    NumPy would find one type for all of them: a single text would make texts of every label, so
+    that one bad record made all others bad, and numbers beside it those classes of that name.
+    """
+    if isinstance(getattr(labels, "dtype", None), np.dtype):
+        return labels
+    for to_list in ("to_pylist", "to_list"):  # Arrow's; and pandas' and polars', with their nulls
+        if hasattr(labels, to_list):
+            labels = getattr(labels, to_list)()
+    if not isinstance(labels, list | tuple):
+        return labels
+    return np.fromiter(labels, dtype=object, count=len(labels))
+
+
+def _lookup(value: Any, index: dict[object, int]) -> int:
     try:
-        return index.get(value, -1)
-    except TypeError:  # unhashable
+        return index.get(value.item() if hasattr(value, "item") else value, -1)
+    except (TypeError, ValueError, RuntimeError):  # unhashable, or an array or tensor of several
         return -1

@@ -232,6 +232,13 @@ def test_the_number_of_threads_changes_nothing(name, models):
     np.testing.assert_array_equal(*found)
 
 
+def test_a_vector_of_another_shape_is_named():
+    good = np.zeros(4)
+    for bad in (np.zeros(3), ["a"] * 4):
+        with pytest.raises(ValueError, match=r"records\[1\]: allowed is 4 real numbers"):
+            make_extractor("identity", width=4).transform([good, bad, good, bad])
+
+
 def test_names_and_parameters_are_checked():
     for spec, allowed in (
         ("nothing", "one of identity"),

@@ -92,6 +92,18 @@ def test_records_get_the_same_views_whoever_is_there():
     )
 
 
+def test_one_input_of_numbers_does_not_change_how_bytes_are_read():
+    images, labels = make_images(4)
+    pixels = [(255 * np.abs(image) / np.abs(images).max()).astype(np.uint8) for image in images]
+    config = make_config()
+    assert check_records(pixels, labels, config).inputs.dtype == np.uint8
+    for odd in (images[0].astype(np.float32), pixels[0].astype(np.int64)):
+        with pytest.raises(
+            InvalidInputError, match="inputs: allowed is all of them bytes, or none"
+        ):
+            check_records([*pixels[:3], odd], labels, config)
+
+
 def test_kept_views_are_a_function_of_the_record():
     images, labels = make_images(8)
     for cache in ("views", "base"):

@@ -77,10 +77,15 @@ def test_the_file_holds_features_labels_and_identity(tmp_path):
 def test_a_run_that_was_cut_off_goes_on_to_the_same_bytes(tmp_path, dies_after):
     whole, out = tmp_path / "whole.parquet", tmp_path / "features.parquet"
     extract(source(), Counting([]), whole)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as stop:
         extract(source(), Counting([], dies_after), out)
     assert not out.exists()
-    assert stat.S_IMODE(parts_folder(out).stat().st_mode) == 0o700
+    notes = getattr(stop.value, "__notes__", [])
+    if dies_after < 4:  # before the first part
+        assert not parts_folder(out).exists() and not notes
+    else:
+        assert stat.S_IMODE(parts_folder(out).stat().st_mode) == 0o700
+        assert f"kept in {parts_folder(out)}, and extracting to the same file goes on" in notes[0]
     extractor = Counting([])
     extract(source(), extractor, out)
     assert sum(extractor.calls) == 10 - dies_after // 4 * 4
@@ -159,13 +164,27 @@ def test_what_cannot_be_extracted_is_refused(tmp_path):
     assert not (tmp_path / "a.parquet").exists()
 
 
+@pytest.mark.parametrize("labels", [[1, "1"], [1, 0.5], [1, True]])
+def test_labels_of_several_types_are_matched_or_refused(tmp_path, labels):
+    out, extractor = tmp_path / "a.parquet", make_extractor("pixels", size=4)
+    images = make_images(2, (4, 4))
+    with pytest.raises(ValueError, match="labels: allowed is labels of one type.* and int|int and"):
+        extract(open_records(images, kind="image", labels=labels), extractor, out)
+    records = open_records(
+        images, kind="image", labels=labels, classes=[0, 1], on_bad_record="zero"
+    )
+    extract(records, extractor, out)
+    assert pq.read_table(out)["label"].to_pylist() == [1, 1 if labels[1] is True else None]
+
+
 def test_one_extraction_at_a_time(tmp_path):
     out = tmp_path / "features.parquet"
     with (
         extraction_module._parts_folder(out),
-        pytest.raises(ValueError, match="another one in progress"),
+        pytest.raises(ValueError, match="another one in progress") as refused,
     ):
         extract(source(), Counting([]), out)
+    assert not getattr(refused.value, "__notes__", [])  # what is there is the other one's
 
 
 def test_a_file_without_a_header_has_none(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -173,20 +174,20 @@ def extract_with_progress(
 def kept_features(out: Path) -> Iterator[Path]:
     """Yield the folder beside ``out``, readable by its owner alone, where a run keeps its features.
 
-    It goes when the run is through. Where the run fails, what is in it stays for the next one, and
-    the data holder is told.
+    No other run may use it meanwhile. It goes when the run is through. Where the run fails, what is
+    in it stays for the next one, and the data holder is told.
     """
+    from privmix.journal import lock_folder
+
     folder = out.parent / f".{out.name}.features"
-    others = folder.is_dir() and [p for p in folder.iterdir() if "features.parquet" not in p.name]
+    found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    others = [name for name in found if "features.parquet" not in name and name != "lock"]
     if folder.is_symlink() or others:
         allowed = f"a place beside which {folder.name} is free for features"
         _validate.fail(f"out={out}", allowed, "a link" if folder.is_symlink() else "other files")
+    lock = lock_folder(folder, out)
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
         folder.chmod(0o700)  # also of a folder that was there before
-    except OSError as error:
-        _validate.fail(f"out={out}", "a place in a writable folder", error.strerror)
-    try:
         yield folder
     except BaseException as error:
         if any(folder.glob("*.parquet")) or any(folder.glob(".*.parts/0*")):
@@ -199,9 +200,12 @@ def kept_features(out: Path) -> Iterator[Path]:
         if isinstance(error, _validate.InvalidInputError) and str(folder) in error.place:
             _validate.fail(f"out={out}", error.allowed, error.received)
         raise
-    shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():
-        ERR.print(f"for your eyes only: remove {folder}, which has private features in it")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            ERR.print(f"for your eyes only: remove {folder}, which has private features in it")
+    finally:
+        os.close(lock)
 
 
 def knows_labels(source: Path) -> bool:

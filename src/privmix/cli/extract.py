@@ -9,6 +9,7 @@ import typer
 
 from privmix import _validate
 from privmix.cli._common import (
+    ERR,
     Json,
     LabelColumns,
     SchemaFile,
@@ -82,14 +83,19 @@ def extract_command(
     names = label or ["label"]
     if facts is not None and target != "class" and len(names) != facts.num_classes:
         names = [str(name) for name in facts.classes]
-    extract_with_progress(
-        records,
-        made,
-        out,
-        label=names,
-        unit=unit_column or "unit",
-        labels_as_text=facts is None and knows_texts_only(source),
-    )
+    try:
+        extract_with_progress(
+            records,
+            made,
+            out,
+            label=names,
+            unit=unit_column or "unit",
+            labels_as_text=facts is None and knows_texts_only(source),
+        )
+    except BaseException as error:
+        for note in getattr(error, "__notes__", ()):
+            ERR.print(f"for your eyes only: {note}")
+        raise
     result = {
         "out": str(out),
         "num_features": made.num_features,

@@ -73,6 +73,10 @@ def as_tensor(inputs: NDArray[Any], device: Any) -> Tensor:
 
 def check_inputs(inputs: ArrayLike, shape: tuple[int, ...], place: str) -> NDArray[Any]:
     """Return inputs as uint8 or float32, all finite, each of ``shape``."""
+    if isinstance(inputs, list | tuple):
+        are_bytes = {np.asarray(one).dtype == np.uint8 for one in inputs}
+        if len(are_bytes) > 1:  # one of numbers would make numbers, from 0 to 255, of the others
+            _validate.fail(place, "all of them bytes, or none", "both")
     array = np.asarray(inputs)
     if array.dtype.kind not in "fiu":
         _validate.fail(place, "an array of real numbers", f"an array of {array.dtype}")

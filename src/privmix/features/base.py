@@ -23,6 +23,14 @@ from privmix.raw.frames import by_position, is_frame
 from privmix.resources import torch_pool
 
 
+class WrongRecord(_validate.InvalidInputError):
+    """A record of another kind or shape than the extractor takes."""
+
+    def __init__(self, record: Any, allowed: str, received: object) -> None:
+        super().__init__("record", allowed, received)
+        self.record = record
+
+
 class BaseExtractor(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """A frozen extractor; subclasses are frozen dataclasses of their public parameters."""
 
@@ -41,7 +49,7 @@ class BaseExtractor(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def _features(self, records: Sequence[Any]) -> NDArray[np.float32]:
-        """Return the features of a few records, none of them None."""
+        """Return the features of a few records, none of them None; may raise WrongRecord."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse to change a parameter: features and identity follow from them.
@@ -73,7 +81,7 @@ class BaseExtractor(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
             (count, num_features) float32.
 
         Raises:
-            InvalidInputError: A record of another kind or shape.
+            InvalidInputError: A record of another kind or shape; its position is named.
 
         """
         records = by_position(records)
@@ -81,10 +89,15 @@ class BaseExtractor(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
             _validate.fail("records", f"a sequence of {self.kind}s", type(records).__name__)
         features = np.zeros((len(records), self.num_features), dtype=np.float32)
         for start in range(0, len(records), _STEP):
-            chunk = records[start : start + _STEP]
+            chunk = list(records[start : start + _STEP])
             there = [i for i, record in enumerate(chunk) if record is not None]
             if there:
-                found = self._features([chunk[i] for i in there])
+                try:
+                    found = self._features([chunk[i] for i in there])
+                except WrongRecord as problem:
+                    row = next(i for i in there if chunk[i] is problem.record)
+                    place = f"records[{start + row}]"
+                    _validate.fail(place, problem.allowed, problem.received)
                 features[[start + i for i in there]] = found
             if progress is not None:
                 progress(start + len(chunk), len(records))

@@ -6,7 +6,6 @@ extractor and the machine's libraries and threads, and is used again only where 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import platform
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from privmix import _validate
 from privmix.extractor import FEATURES_KEY, Extractor, FeaturesHeader, Progress
-from privmix.journal import sync, write_durably
+from privmix.journal import lock_folder, sync, write_durably
 from privmix.raw import RawBlock, RawRecords
 from privmix.units import match_units
 
@@ -74,7 +73,7 @@ def extract(
 
     Raises:
         InvalidInputError: A bad record under the policy ``error``, no record at all, or a place that
-            cannot be written to.
+            cannot be written to. Parts that are there by then stay, and the error has a note of it.
 
     """
     out = Path(out).absolute()
@@ -120,18 +119,18 @@ def parts_folder(out: Path) -> Path:
 def _parts_folder(out: Path) -> Iterator[Path]:
     """Make the folder, readable by its owner alone, and keep other runs out of it."""
     folder = parts_folder(out)
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        _validate.fail(f"out={out}", "a place in a writable folder", error.strerror)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        _validate.fail(f"out={out}", "one extraction at a time", "another one in progress")
+    lock = lock_folder(folder, out)
     try:
         yield folder
+    except BaseException as error:
+        if any(folder.glob("0*")):
+            error.add_note(
+                f"private features of the records before are kept in {folder}, and extracting to the "
+                "same file goes on from them; remove that folder if you will not"
+            )
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
     finally:
         os.close(lock)
 
@@ -204,8 +203,13 @@ def _label_columns(labels: list[NDArray[Any]], names: list[str]) -> dict[str, pa
     if not labels:
         return {}
     whole = np.concatenate(labels)
-    columns = [whole.tolist()] if whole.ndim == 1 else [pa.array(column) for column in whole.T]
-    return {name: pa.array(column) for name, column in zip(names, columns, strict=True)}
+    if whole.ndim == 2:
+        return {name: pa.array(column) for name, column in zip(names, whole.T, strict=True)}
+    kinds = {type(label) for label in whole.tolist() if label is not None}
+    if len(kinds) > 1:  # Arrow would refuse them, or change some
+        received = " and ".join(sorted(kind.__name__ for kind in kinds))
+        _validate.fail("labels", "labels of one type, or classes to match them with", received)
+    return {names[0]: pa.array(whole.tolist())}
 
 
 def _unit_columns(units: list[NDArray[Any]], name: str) -> dict[str, pa.Array]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from privmix import _validate
 from privmix.extractor import ExtractorIdentity, InputKind
-from privmix.features.base import BaseExtractor, make_identity
+from privmix.features.base import BaseExtractor, WrongRecord, make_identity
 
 
 @dataclass(eq=False)
@@ -47,6 +47,6 @@ class IdentityExtractor(BaseExtractor):
             vector = np.asarray(record)
             if vector.shape != (self.width,) or vector.dtype.kind not in "fiub":
                 allowed = f"{self.width} real numbers"
-                _validate.fail("record", allowed, f"{vector.dtype} of shape {vector.shape}")
+                raise WrongRecord(record, allowed, f"{vector.dtype} of shape {vector.shape}")
             features[row] = vector
         return features

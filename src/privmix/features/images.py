@@ -8,23 +8,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.features.base import load
+from privmix.features.base import WrongRecord, load
 
 _ALLOWED = "a PIL image, or a uint8 array of shape (height, width) or (height, width, 1 or 3)"
 
 
 def to_pil(record: Any, channels: int) -> Any:
-    """Return a record as a PIL image in grey (1 channel) or in colour (3)."""
+    """Return a record as a PIL image in grey (1 channel) or in colour (3); WrongRecord if it is none."""
+    given = record
     image = load("PIL.Image", "vision")
     if not isinstance(record, image.Image):
         array = record if isinstance(record, np.ndarray) else None
         if array is None or array.dtype != np.uint8 or not array.size:
             found = type(record).__name__ if array is None else f"{array.dtype} {array.shape}"
-            _validate.fail("image", _ALLOWED, found)
+            raise WrongRecord(given, _ALLOWED, found)
         if array.ndim == 3 and array.shape[2] == 1:
             array = array[:, :, 0]
         if not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 3)):
-            _validate.fail("image", _ALLOWED, f"shape {array.shape}")
+            raise WrongRecord(given, _ALLOWED, f"shape {array.shape}")
         record = image.fromarray(np.ascontiguousarray(array))
     mode = "L" if channels == 1 else "RGB"
     return record if record.mode == mode else record.convert(mode)

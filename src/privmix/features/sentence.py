@@ -17,6 +17,7 @@ from privmix import _validate
 from privmix.extractor import ExtractorIdentity, InputKind
 from privmix.features.base import (
     BaseExtractor,
+    WrongRecord,
     choose_device,
     load,
     make_identity,
@@ -116,7 +117,7 @@ class SentenceExtractor(BaseExtractor):
     def _tokens(self, text: Any) -> dict[str, Any]:
         """Return the tokens of one text, padded to a multiple of 8 by its own length alone."""
         if not isinstance(text, str):
-            _validate.fail("record", "a text", type(text).__name__)
+            raise WrongRecord(text, "a text", type(text).__name__)
         tokenizer = self._network.tokenizer
         window = self._network.max_seq_length
         found = tokenizer(self._prompt + text, truncation=True, max_length=window)

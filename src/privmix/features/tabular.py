@@ -41,7 +41,8 @@ class TabularExtractor(BaseExtractor):
 
     A numeric, ordinal, boolean or datetime value becomes a number in [-1, 1], a category a 1 at its
     place; a missing value is zero there and 1 at the column's last coordinate, if the column is
-    nullable. Values beyond the bounds are clamped. The norm is at most ``table.norm_bound``.
+    nullable. Values beyond the bounds are clamped. The last coordinate is 1 where the schema asks for
+    a constant. The norm is at most ``table.norm_bound``.
 
     Attributes:
         table: The public schema of the columns: a :class:`TableSchema`, or its JSON.
@@ -114,12 +115,14 @@ class TabularExtractor(BaseExtractor):
     def get_feature_names_out(self, input_features: object = None) -> NDArray[np.object_]:
         """Return a name for each coordinate, as scikit-learn's transformers do."""
         if self.schema.fourier is not None:
-            names = [f"fourier{i}" for i in range(self.num_features)]
+            names = [f"fourier{i}" for i in range(self.schema.fourier.num_features)]
         else:
             names = [name for column in self.schema.columns for name in _names(column)]
-        return np.array(names, dtype=object)
+        return np.array(names + ["constant"] * self.schema.constant, dtype=object)
 
     def _encode(self, cells: pa.Table) -> NDArray[np.float64]:
+        encoded = np.ones((cells.num_rows, self.num_features))  # the constant is the last
+        mapped = encoded[:, : self.num_features - self.schema.constant]
         scaled = np.zeros((cells.num_rows, self.schema.width))
         place = 0
         for column in self.schema.columns:
@@ -131,10 +134,10 @@ class TabularExtractor(BaseExtractor):
                 scaled[~there, place + column.value_width] = 1.0
             place += column.width
         if self.schema.fourier is None:
-            return scaled
-        mapped = np.empty((cells.num_rows, self.num_features))
-        _fourier_rows(scaled, self._frequencies, mapped)
-        return mapped
+            mapped[:] = scaled
+        else:
+            _fourier_rows(scaled, self._frequencies, mapped)
+        return encoded
 
     @cached_property
     def _frequencies(self) -> NDArray[np.float64]:

@@ -30,7 +30,8 @@ class NoiseAwareRegressor(LinearRegressor):
     (``privmix.learners.spectrum``). One pass over the rows; d x d matrices are held.
 
     ``signed`` rows show no means: their model has no intercept on targets scaled to [-1, 1]. Add a
-    constant feature where one is needed. ``num_records`` is taken as the number of records.
+    constant feature where one is needed (``TableSchema.constant`` for tables). ``num_records`` is
+    taken as the number of records.
 
     Attributes:
         coef_stderr_: (J, d) standard errors of the coefficients, in the targets' units, for the

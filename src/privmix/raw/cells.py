@@ -27,7 +27,7 @@ from privmix.columns import (
     OrdinalColumn,
     TableSchema,
 )
-from privmix.raw.frames import Rows
+from privmix.raw.frames import Rows, without_dictionary
 from privmix.raw.records import BadRecord, decoded, python_value, shown, to_number
 
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null"})
@@ -115,13 +115,14 @@ def _read_values(cells: Iterable[Any], column: Column) -> tuple[list[Any], list[
 
 def _plain(cells: pa.ChunkedArray, column: Column) -> pa.Array:
     """Return one array of a type that Python has values of."""
+    cells = without_dictionary(cells)
     kind = cells.type
-    if pa.types.is_dictionary(kind):
-        cells, kind = cells.cast(kind.value_type), kind.value_type
     if pa.types.is_null(kind) or pa.types.is_string_view(kind):
         cells = cells.cast(pa.string())
     elif pa.types.is_timestamp(kind) and kind.unit == "ns":  # what is below a microsecond is cut
-        cells = cells.cast(pa.timestamp("us", kind.tz), safe=False)
+        universal = cells.cast(pa.timestamp("ns", "UTC"))  # where no hour is there twice
+        cut = pc.floor_temporal(universal, unit="microsecond")
+        cells = cut.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", kind.tz))
     elif pa.types.is_nested(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind):
         _validate.fail(column.name, "a column of numbers, texts, booleans or dates", f"{kind}")
     return cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells

@@ -85,14 +85,31 @@ def is_frame(source: Any) -> bool:
 
 
 def by_position(values: Any) -> Any:
-    """Return a pandas Series as a list: its own index may be in any order. All else as it is."""
-    return list(values) if hasattr(values, "iloc") and hasattr(values, "index") else values
+    """Return a Series or an Arrow array as a list: an index may be in any order. All else as it is."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values.to_pylist()
+    return list(values) if hasattr(values, "to_list") else values
+
+
+def without_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a dictionary-encoded column as one of its values; any other as it is."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    kind = column.type.value_type
+    kind = pa.string() if pa.types.is_string_view(kind) else kind  # as polars' categories are
+    chunks = [chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks]
+    return pa.chunked_array(chunks, type=kind)
 
 
 def plain(value: Any) -> Any:
-    """Return a cell of an object column as Python's own value; None for what pandas has for it."""
+    """Return a cell of an object column as Python's own value; None for what pandas has for it.
+
+    A time is cut to microseconds, as those of a column with a type are: its text is its category.
+    """
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
+    if hasattr(value, "to_pydatetime"):
+        return value.to_pydatetime(warn=False)
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from privmix.raw.sources import (
     scan_parquet,
     scan_table,
 )
+from privmix.readers import check_parts
 from privmix.records import BadRecordPolicy
 from privmix.schema import TARGETS, Target
 
@@ -187,7 +188,7 @@ def _open_path(
     if suffix not in SUFFIXES:
         _validate.fail(str(path), f"a file ending in {', '.join(SUFFIXES)}", repr(path.suffix))
     with readable(path, suffix):
-        names, count = _facts(parts, suffix)
+        names, count = _facts(parts, suffix, _used(tabular))
         used = [name for name in names if name in _used(tabular)]
     scan: Scan
     if suffix == ".parquet":
@@ -216,13 +217,13 @@ def readable(path: Path, suffix: str) -> Iterator[None]:
         _validate.fail(str(path), f"a whole {suffix[1:]} table", str(error).splitlines()[0])
 
 
-def _facts(parts: Sequence[Path], suffix: str) -> tuple[list[str], int | None]:
+def _facts(
+    parts: Sequence[Path], suffix: str, used: Collection[str]
+) -> tuple[list[str], int | None]:
     """Return a file's column names, and its number of rows where the format states it."""
     schema = column_types(parts[0])
     if suffix == ".parquet":
-        for part in parts[1:]:
-            if pq.read_schema(part).names != schema.names:
-                _validate.fail(str(part), f"the columns of {parts[0].name}", "others")
+        check_parts(parts, used)
         return schema.names, sum(pq.read_metadata(part).num_rows for part in parts)
     return schema.names, None
 
@@ -253,6 +254,10 @@ def _csv_header(path: Path) -> list[str]:
             names = []
     if not names or any(not name.strip() for name in names) or all(map(_is_number, names)):
         _validate.fail(str(path), "a first line with the names of the columns", "none")
+    try:
+        "".join(names).encode()
+    except UnicodeEncodeError:
+        _validate.fail(str(path), "a first line in UTF-8", "other bytes")
     return names
 
 

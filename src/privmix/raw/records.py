@@ -156,15 +156,19 @@ class RawRecords(ABC):
         """Check that a label is there and is one of the classes, if any, or a vector as it must be."""
         if self.target != "class":
             return self._label_vector(label)
+        label = decoded(label, "label")
         if label is None or (isinstance(label, float) and label != label):
             raise BadRecord("a label", "nothing", "label")
         if not isinstance(label, Hashable) or isinstance(label, tuple):
             raise BadRecord("a single integer or string", shown(label), "label")
-        if len(self.classes) and label not in self._class_set():
+        if not len(self.classes):
+            return label
+        known = self._class_index()
+        if label not in known:
             some = ", ".join(map(repr, self.classes[:5])) + (", ..." if self.classes[5:] else "")
             allowed = f"one of the schema's {len(self.classes)} classes ({some})"
             raise BadRecord(allowed, shown(label), "label")
-        return label
+        return known[label]  # the class itself, where the label is 1.0 and the class 1
 
     def _label_vector(self, label: Label) -> NDArray[np.float64]:
         cells = label if isinstance(label, list | tuple | np.ndarray) else [label]
@@ -198,8 +202,8 @@ class RawRecords(ABC):
         """Say where in a record something is wrong, by the name that the data holder gave it."""
         return part
 
-    def _class_set(self) -> frozenset[int | str]:
-        return frozenset(self.classes)
+    def _class_index(self) -> dict[int | str, int | str]:
+        return {value: value for value in self.classes}
 
     def _refuse(self, index: int, problem: BadRecord) -> None:
         if self.on_bad_record == "zero":

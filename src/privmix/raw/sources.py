@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from privmix import _validate
 from privmix.columns import TableSchema
 from privmix.raw.cells import blank_rows, read_cells
-from privmix.raw.frames import Rows
+from privmix.raw.frames import Rows, without_dictionary
 from privmix.raw.images import to_image
 from privmix.raw.records import BadRecord, Limits, RawBlock, RawRecords, decoded, python_value
 from privmix.raw.texts import to_text
@@ -88,7 +88,8 @@ class ImageFolder(_Source):
 
     def place(self, index: int) -> str:
         """Say where a record is found."""
-        return str(self._paths[index])
+        # Bytes that are not UTF-8 as they can be printed.
+        return str(self._paths[index]).encode(errors="backslashreplace").decode()
 
 
 def _files(folder: Path) -> list[Path]:
@@ -287,9 +288,7 @@ def _values(column: pa.ChunkedArray | NDArray[Any], part: str = "") -> list[Any]
         except BadRecord as problem:
             return problem
 
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    return [value_or_problem(scalar) for scalar in column]
+    return [value_or_problem(scalar) for scalar in without_dictionary(column)]
 
 
 def _scalar(value: Any) -> Any:
@@ -343,7 +342,8 @@ def scan_parquet(paths: Sequence[Path], columns: Sequence[str]) -> Scan:
                 batches = file.iter_batches(
                     _BATCH_ROWS, row_groups=groups, columns=list(columns), use_threads=False
                 )
-                tables = (pa.Table.from_batches([batch]) for batch in batches)
+                # In the order asked for: a later file may have its columns in another.
+                tables = (pa.Table.from_batches([batch]).select(columns) for batch in batches)
                 yield from _from(tables, start - skipped)
                 start = max(0, start - file.metadata.num_rows)
 
