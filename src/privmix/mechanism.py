@@ -47,7 +47,7 @@ DESIGNS: tuple[Design, ...] = (
 _ROUNDING_ALLOWANCE = 1 + 1e-12
 # Large enough that rows of a block share records in the cache, and enough of them for many threads.
 _BLOCK_BYTES = 16 << 20
-_NUM_BLOCKS, _FEW_ROWS = 24, 64
+_NUM_BLOCKS, _FEW_ROWS = 24, 256
 # Designs that keep the records of each class apart: a record must have one class.
 _CLASS_DESIGNS = ("stratified", "hybrid", "hierarchical")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +18,7 @@ from privmix import _validate
 from privmix.extractor import ExtractorIdentity
 from privmix.preprocess import Preprocessor
 from privmix.schema import Target
+from privmix.store import Release
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -99,6 +102,19 @@ class LinearRule:
     means: Matrix
     covariance: Matrix
     class_sizes: Vector
+
+
+ReleaseOrFolder = ReleaseLike | str | PathLike[str]
+
+
+def as_release(release: ReleaseOrFolder) -> ReleaseLike:
+    """Open a release's folder; return anything that reads like a release as it is."""
+    if isinstance(release, str | PathLike):
+        return Release(Path(release))
+    if not hasattr(release, "iter_blocks"):
+        allowed = "a privmix.Release or its folder: learners see no records"
+        _validate.fail("release", allowed, type(release).__name__)
+    return release
 
 
 def class_prob(release: ReleaseLike) -> float:

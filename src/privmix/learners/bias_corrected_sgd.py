@@ -14,7 +14,9 @@ from privmix.learners.base import (
     Matrix,
     ReleaseLike,
     ReleaseModel,
+    ReleaseOrFolder,
     Vector,
+    as_release,
     target_bounds,
 )
 from privmix.learners.population import check_varies
@@ -104,11 +106,11 @@ class BiasCorrectedSGDRegressor(_BiasCorrectedSGD, LinearRegressor):
 
     """
 
-    def fit(self, release: ReleaseLike) -> Self:
+    def fit(self, release: ReleaseOrFolder) -> Self:
         """Learn from a release of regression targets.
 
         Args:
-            release: A release of design ``poisson``, ``signed`` (no intercept), ``uniform`` or
+            release: A release, or its folder, of design ``poisson``, ``signed`` (no intercept), ``uniform`` or
                 ``transposed``.
 
         Returns:
@@ -119,6 +121,7 @@ class BiasCorrectedSGDRegressor(_BiasCorrectedSGD, LinearRegressor):
                 out of range, or steps that diverge (the error names ``ridge``).
 
         """
+        release = as_release(release)
         target_bounds(release)
         weights, x_mean, y_mean = self._fitted(release)
         self._keep(release, weights, y_mean - weights @ x_mean)
@@ -138,8 +141,9 @@ class BiasCorrectedSGDClassifier(_BiasCorrectedSGD, LinearClassifier):
 
     """
 
-    def fit(self, release: ReleaseLike) -> Self:
+    def fit(self, release: ReleaseOrFolder) -> Self:
         """Learn from a release; arguments and errors as ``BiasCorrectedSGDRegressor.fit``."""
+        release = as_release(release)
         weights, x_mean, y_mean = self._fitted(release)
         self._keep(release, weights, y_mean - weights @ x_mean)
         return self

@@ -7,7 +7,13 @@ from typing import Self
 import numpy as np
 
 from privmix import _validate
-from privmix.learners.base import LinearClassifier, Matrix, ReleaseLike, Vector
+from privmix.learners.base import (
+    LinearClassifier,
+    Matrix,
+    ReleaseOrFolder,
+    Vector,
+    as_release,
+)
 from privmix.preprocess import Preprocessor, SelectFeatures
 
 
@@ -28,11 +34,11 @@ class FisherClassifier(LinearClassifier):
 
     """
 
-    def fit(self, release: ReleaseLike) -> Self:
+    def fit(self, release: ReleaseOrFolder) -> Self:
         """Learn from a release.
 
         Args:
-            release: A release of any design whose preprocessing selected features with squares.
+            release: A release, or its folder, of any design whose preprocessing selected features with squares.
 
         Returns:
             self
@@ -41,6 +47,7 @@ class FisherClassifier(LinearClassifier):
             InvalidInputError: No such step.
 
         """
+        release = as_release(release)
         preprocessor: Preprocessor | None = getattr(release, "preprocessor", None)
         steps = () if preprocessor is None else preprocessor.steps
         found = [n for n, s in enumerate(steps) if isinstance(s, SelectFeatures) and s.with_squares]

@@ -12,7 +12,14 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from privmix import _validate
-from privmix.learners.base import Matrix, ReleaseLike, ReleaseModel, refuse_numbers
+from privmix.learners.base import (
+    Matrix,
+    ReleaseLike,
+    ReleaseModel,
+    ReleaseOrFolder,
+    as_release,
+    refuse_numbers,
+)
 from privmix.learners.discriminant import signal_variances
 from privmix.learners.moments import RowMoments
 from privmix.learners.softmax import DISTRIBUTIONS, Progress, Rows, training_rows
@@ -138,11 +145,11 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         self.seed = seed
         self.progress = progress
 
-    def fit(self, release: ReleaseLike) -> Self:
+    def fit(self, release: ReleaseOrFolder) -> Self:
         """Learn from a release.
 
         Args:
-            release: A release of any design but ``signed`` and ``hybrid``, whose rows have no
+            release: A release, or its folder, of any design but ``signed`` and ``hybrid``, whose rows have no
                 label distribution.
 
         Returns:
@@ -154,6 +161,7 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
 
         """
         torch = require_torch()
+        release = as_release(release)
         refuse_numbers(release)
         _validate.one_of("release.design", release.design, DISTRIBUTIONS)
         denoise = _validate.one_of("denoise", self.denoise, _DENOISERS)

@@ -16,7 +16,9 @@ from privmix.learners.base import (
     LinearRule,
     Matrix,
     ReleaseLike,
+    ReleaseOrFolder,
     Vector,
+    as_release,
 )
 from privmix.learners.calibration import HeldOut, logit_scale
 from privmix.learners.class_means import learn_class_means, relative_class_sizes
@@ -148,11 +150,11 @@ class NoiseAwareClassifier(LinearClassifier):
 
     class_prior_: Vector | None
 
-    def fit(self, release: ReleaseLike, *, class_prior: ArrayLike | str | None = None) -> Self:
+    def fit(self, release: ReleaseOrFolder, *, class_prior: ArrayLike | str | None = None) -> Self:
         """Learn from a release.
 
         Args:
-            release: A release of any design.
+            release: A release, or its folder, of any design.
             class_prior: Prior of the classes at prediction: K numbers, none negative, of any
                 positive sum (counts will do); ``counts``, the noisy ones that the release's
                 preprocessing has paid for; ``estimated`` from the rows' label weights or the
@@ -168,6 +170,7 @@ class NoiseAwareClassifier(LinearClassifier):
                 that is none, or ``counts`` where none were charged.
 
         """
+        release = as_release(release)
         learn = _RULES[_validate.one_of("release.design", release.design, _RULES)]
         rule, judged = learn(release)
         scale = logit_scale(rule, judged)

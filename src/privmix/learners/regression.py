@@ -7,7 +7,14 @@ from typing import Self
 import numpy as np
 
 from privmix import _validate
-from privmix.learners.base import LinearRegressor, Matrix, ReleaseLike, Vector, target_bounds
+from privmix.learners.base import (
+    LinearRegressor,
+    Matrix,
+    ReleaseOrFolder,
+    Vector,
+    as_release,
+    target_bounds,
+)
 from privmix.learners.discriminant import signal_variances
 from privmix.learners.population import TargetMoments, target_moments
 
@@ -45,11 +52,11 @@ class NoiseAwareRegressor(LinearRegressor):
 
     coef_stderr_: Matrix
 
-    def fit(self, release: ReleaseLike) -> Self:
+    def fit(self, release: ReleaseOrFolder) -> Self:
         """Learn from a release of regression targets.
 
         Args:
-            release: A release of design ``poisson``, ``signed``, ``uniform`` or ``transposed``.
+            release: A release, or its folder, of design ``poisson``, ``signed``, ``uniform`` or ``transposed``.
 
         Returns:
             self
@@ -58,6 +65,7 @@ class NoiseAwareRegressor(LinearRegressor):
             InvalidInputError: Another design or target, or rows that hold every record.
 
         """
+        release = as_release(release)
         _validate.one_of("release.design", release.design, REGRESSION_DESIGNS)
         bounds = target_bounds(release)
         moments = target_moments(release)

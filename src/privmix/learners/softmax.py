@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.learners.base import LinearClassifier, ReleaseLike
+from privmix.learners.base import LinearClassifier, ReleaseLike, ReleaseOrFolder, as_release
 
 Rows = NDArray[np.float32]
 Progress = Callable[[int, int, float], None]
@@ -59,11 +59,11 @@ class KLSoftmaxClassifier(LinearClassifier):
         self.seed = seed
         self.progress = progress
 
-    def fit(self, release: ReleaseLike) -> Self:
+    def fit(self, release: ReleaseOrFolder) -> Self:
         """Learn from a release.
 
         Args:
-            release: A release of any design but ``signed`` (half of its label weights are
+            release: A release, or its folder, of any design but ``signed`` (half of its label weights are
                 negative) and ``hybrid`` (its signed rows have no labels).
 
         Returns:
@@ -73,6 +73,7 @@ class KLSoftmaxClassifier(LinearClassifier):
             InvalidInputError: Another design, or a parameter out of range.
 
         """
+        release = as_release(release)
         _validate.one_of("release.design", release.design, DISTRIBUTIONS)
         epochs = _validate.integer("epochs", self.epochs)
         batch_size = _validate.integer("batch_size", self.batch_size)
