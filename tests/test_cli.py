@@ -193,6 +193,15 @@ def test_account_poisson(run):
     assert told["accountants"]["rdp"]["guarantee"] is True
 
 
+@pytest.mark.parametrize(
+    "others", [("--design", "poisson"), ("--mix-size", 5), ("--noise-multiplier", 3)]
+)
+def test_nothing_is_ignored_beside_releases_to_account_for(run, tmp_path, others):
+    told = run("account", "--release", tmp_path, "--delta", "1e-5", *others)
+    assert told.code == 2
+    assert f"{others[0]}: allowed is nothing beside --release" in told.err
+
+
 def test_account_stratified(run):
     told = run(
         "account",

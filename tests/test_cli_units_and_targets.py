@@ -185,6 +185,7 @@ def test_explain_is_about_records_with_classes(run, visits):  # noqa: F811
     for options in (
         ("--schema", visits / "numbers.json"),
         ("--schema", visits / "schema.json", *UNITS),
+        ("--num-records", 9, "--num-classes", 2, "--num-features", 3, "--max-records-per-unit", 2),
     ):
         result = run("plan", *options, *budget)
         assert result.code == 2

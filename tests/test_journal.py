@@ -148,7 +148,10 @@ def test_resume_belongs_to_one_plan_and_one_input(tmp_path, plan):
             release(*changed, out=tmp_path / "r", resume=True)
     path = tmp_path / ".r.run" / "journal.json"
     path.write_text(path.read_text().replace('"format_version":3', '"format_version":1'))
-    with pytest.raises(InvalidInputError, match="format_version"):
+    with pytest.raises(
+        InvalidInputError,
+        match=r"version of privmix that began it, of format 1, which can finish it",
+    ):
         release(*data, plan, out=tmp_path / "r", resume=True)
 
 

@@ -61,6 +61,24 @@ def test_a_plan_tells_the_peak_for_a_given_memory():
     assert small.digest() == large.digest()
 
 
+def test_processors_that_memory_does_not_suffice_for_stay_idle(monkeypatch):
+    """A gigabyte is enough on a large machine, too; only threads that were asked for are refused."""
+    monkeypatch.setattr("privmix.plan.default_threads", lambda: 64)
+    made = ReleasePlan.for_config(config(design="signed"), 1e-5, max_memory=10**9)
+    assert made.peak_memory_bytes <= 10**9
+    threads = made.most_threads(10**9)
+    assert 2 <= threads < 64
+    assert made.memory(10**6, 10**9, threads).peak_bytes <= 10**9
+    with pytest.raises(InvalidInputError, match=f"with {threads + 1} threads, or fewer threads"):
+        made.memory(10**6, 10**9, threads + 1)
+    assert made.most_threads(None) == 64
+
+
+def test_blocks_hold_fewer_rows_of_more_records():
+    rows = [config(mix_size=m).blocks[0].num_rows for m in (64, 4096, 40_000, 10**6)]
+    assert rows == [512, 512, 64, 16]
+
+
 @pytest.mark.parametrize("width", [1, 2, 5, 64, 384, 1280, 2048, 10**5, 10**7])
 def test_pieces_divide_shards(width):
     piece, shard = piece_records(width), shard_records(width)

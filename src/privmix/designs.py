@@ -88,7 +88,7 @@ def row_blocks(
 
 
 def run_length(sampling_prob: float) -> int:
-    """Number of cells drawn together: a power of two of which one to four are included on average.
+    """Number of cells drawn together: a power of two of which at most four are included on average.
 
     A run costs a word, and each inclusion another: longer runs are cheaper where few of their
     places are taken. They are never longer than 65536 cells, whose numbers fit into 32 bits with

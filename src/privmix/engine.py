@@ -49,7 +49,7 @@ from privmix.records import (
     bound_records,
     feature_source,
 )
-from privmix.resources import default_threads, parse_bytes, return_memory, spare_memory
+from privmix.resources import parse_bytes, return_memory, spare_memory
 from privmix.rng import KeyStream, MasterKey, fresh_name
 from privmix.shared_store import STATE_NAME, SharedParts, store_location
 from privmix.sources import Source
@@ -353,18 +353,21 @@ def release(
     if extractor is not None and not hasattr(extractor, "transform"):
         allowed = "an extractor, such as privmix.features.get_extractor('sentence')"
         _validate.fail("extractor", allowed, repr(extractor))
-    threads = default_threads() if threads is None else _validate.integer("threads", threads)
+    if threads is not None:
+        _validate.integer("threads", threads)
     target = check_out(out)
     location = None if store is None else store_location(store)
     if max_memory is not None:
         spare_memory()  # before the accountant
     recheck_plan(plan)
     check_units(plan, units is not None)
+    limit = None if max_memory is None else parse_bytes("max_memory", max_memory)
+    threads = plan.most_threads(limit) if threads is None else threads
     charge = ledger_charge(ledger, dataset_id, plan.event, note=target.name)
     if extractor is not None:
         features = extractor.transform(features)  # type: ignore[arg-type]
     records, sums_bytes = read_records(
-        features, labels, plan, on_bad_record, units=units, max_memory=max_memory, threads=threads
+        features, labels, plan, on_bad_record, units=units, max_memory=limit, threads=threads
     )
     with open_backend(backend, threads, scheduler, workers) as place:
         return release_records(
@@ -389,7 +392,7 @@ def read_records(
     on_bad_record: BadRecordPolicy,
     *,
     units: ArrayLike | None,
-    max_memory: int | str | None,
+    max_memory: int | None,
     threads: int,
     place: str = "max_memory",
     progress: Progress | None = None,
@@ -402,9 +405,8 @@ def read_records(
     """
     assert plan.data_schema is not None
     source = feature_source(features, plan.data_schema.num_features)
-    limit = None if max_memory is None else parse_bytes(place, max_memory)
     layout = plan.memory(
-        source.shape[0], limit, threads, resident_bytes=source.resident_bytes, place=place
+        source.shape[0], max_memory, threads, resident_bytes=source.resident_bytes, place=place
     )
     records = bound_records(
         source,

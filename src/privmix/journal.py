@@ -8,6 +8,7 @@ before what was made appears under its name. :func:`make_once` is the whole of a
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -135,13 +136,26 @@ class RunFolder:
             InvalidInputError: Another plan, other records, or another format.
 
         """
-        journal = Journal.from_json(self._journal_path.read_bytes(), place=JOURNAL_NAME)
+        content = self._journal_path.read_bytes()
+        self._check_format(content)
+        journal = Journal.from_json(content, place=JOURNAL_NAME)
         if journal.context != context:
             _validate.fail(
                 f"resuming {self.out}", "the plan and the records it was begun with", "others"
             )
         self.release_folder.mkdir(exist_ok=True)
         return journal
+
+    def _check_format(self, content: bytes) -> None:
+        try:
+            found = json.loads(content)["format_version"]
+        except (ValueError, TypeError, KeyError):  # no journal: its reader says so
+            return
+        if found != FORMAT_VERSION:
+            allowed = (
+                f"the version of privmix that began it, of format {found}, which can finish it"
+            )
+            _validate.fail(f"resuming {self.out}", allowed, f"this one, of format {FORMAT_VERSION}")
 
     def destroy_journal(self) -> None:
         """Take the journal out of use, then overwrite the key and remove it; may be repeated."""

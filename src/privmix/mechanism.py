@@ -45,8 +45,10 @@ DESIGNS: tuple[Design, ...] = (
 # The noise drawn is this much larger than the noise accounted for, so that no rounding of a
 # double on the way makes it smaller.
 _ROUNDING_ALLOWANCE = 1 + 1e-12
-# Large enough that rows of a block share records in the cache, and enough of them for many threads.
-_BLOCK_BYTES = 16 << 20
+# Large enough that rows of a block share records in the cache, enough of them for many threads, and
+# small enough that the draws of a block are few beside its sums.
+_BLOCK_BYTES = 8 << 20
+_BLOCK_RECORDS = 1 << 22
 _NUM_BLOCKS, _FEW_ROWS = 24, 256
 # Designs that keep the records of each class apart: a record must have one class.
 _CLASS_DESIGNS = ("stratified", "hybrid", "hierarchical")
@@ -361,7 +363,7 @@ class MixtureConfig(FrozenModel):
     @property
     def blocks(self) -> list[RowBlock]:
         """The layout of the rows; it depends on public sizes only."""
-        most = _BLOCK_BYTES // (4 * self.row_width)
+        most = min(_BLOCK_BYTES // (4 * self.row_width), int(_BLOCK_RECORDS / self.mix_size))
         most = min(most, max(_FEW_ROWS, self.num_mixtures // _NUM_BLOCKS))
         block_rows = 1 << max(4, min(12, most.bit_length() - 1))
         return row_blocks(self.num_mixtures, block_rows, self.rows_per_class)

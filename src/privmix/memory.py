@@ -91,6 +91,7 @@ def memory_layout(
     least = max(fixed + max(sizes), accountant)
     if max_memory is not None and least > limit:
         needed = f"at least {-(-min(least, whole) // 10**6)}MB for this release"
+        needed += f" with {threads} threads, or fewer threads" if threads > 1 else ""
         _validate.fail(place, needed, f"{limit // 10**6}MB")
     sums = min(sum(sizes), max(limit - fixed, max(sizes)))
     return MemoryLayout(False, sums, max(fixed + sums, accountant))

@@ -76,8 +76,8 @@ def _draw_quickly(
 ) -> int:  # pragma: no cover - compiled
     """Turn words, in ``out``, into draws where one word settles one; return how many it does not.
 
-    The places and words of these go into ``left`` and ``left_words``. A word is 15 bits of slot, 1 of sign, the first 32 of the position and the first 16 of the
-    acceptance value. There is no branch on what it holds: about one draw in twenty is left.
+    The places and words of these go into ``left`` and ``left_words``. A word is 15 bits of slot, 1 of
+    sign, the first 32 of the position and the first 16 of the acceptance value. There is no branch on what it holds: about one draw in twenty is left.
     """
     unit = stddev / 32.0 * 2.0**-32
     margin = unit + 1e-15

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
 from privmix import _validate
-from privmix._validate import FrozenModel
+from privmix._validate import FrozenModel, InvalidInputError
 from privmix.accounting import (
     ComposedEvent,
     Event,
@@ -155,21 +157,18 @@ class ReleasePlan(FrozenModel):
         The peak of memory is that on this machine, for ``max_memory`` bytes if they are given.
         """
         unit.check(config.neighboring_relation)
+
+        def lay_out(threads: int) -> MemoryLayout:
+            sizes = (config.num_records, max_memory, threads)
+            return _memory(config, schema, preprocessing, *sizes, sampled=unit != RECORD)
+
         accounting = account(whole_event(preprocessing, config, unit), delta)
         return cls(
             mechanism=config,
             epsilon=accounting.epsilon,
             delta=delta,
             accountants=accounting.accountants,
-            peak_memory_bytes=_memory(
-                config,
-                schema,
-                preprocessing,
-                config.num_records,
-                max_memory,
-                default_threads(),
-                sampled=unit != RECORD,
-            ).peak_bytes,
+            peak_memory_bytes=lay_out(_most_threads(lay_out)).peak_bytes,
             disk_bytes=_disk_bytes(config, schema, preprocessing),
             data_schema=schema,
             preprocessing=preprocessing,
@@ -197,6 +196,12 @@ class ReleasePlan(FrozenModel):
             sampled=self.unit != RECORD,
             resident_bytes=resident_bytes,
             place=place,
+        )
+
+    def most_threads(self, max_memory: int | None) -> int:
+        """All processors, or fewer if the planned release then stays within a memory."""
+        return _most_threads(
+            lambda threads: self.memory(self.mechanism.num_records, max_memory, threads)
         )
 
     @property
@@ -374,6 +379,14 @@ def _step_bytes(
         if step.step == "random_projection"
     ]
     return max(sums, default=0) + sum(matrices)
+
+
+def _most_threads(lay_out: Callable[[int], MemoryLayout]) -> int:
+    for threads in range(default_threads(), 1, -1):
+        with suppress(InvalidInputError):
+            lay_out(threads)
+            return threads
+    return 1
 
 
 def _memory(

@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import pickle
+import shutil
 import signal
 import threading
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import privmix
 from builders import make_data, make_plan, make_schema
 from privmix import InvalidInputError, bound_records, release, shared_store, store
 from privmix.designs import RowBlock
@@ -534,9 +536,21 @@ class TestRefusals:
             pass
 
     def test_workers_of_another_version(self, tmp_path, four, monkeypatch):
-        calls = iter(["0.0.9"])
-        monkeypatch.setattr(back_end, "version", lambda name: next(calls, "0.1.0"))
-        self.refuse(tmp_path, "received 0.0.9", scheduler=four.scheduler_address)
+        codes = iter(["0.0.9"])  # the first worker's
+        monkeypatch.setattr(back_end, "_code", lambda: next(codes, "0.1.0"))
+        self.refuse(tmp_path, "0.1.0, as here; received 0.0.9", scheduler=four.scheduler_address)
+
+    def test_what_other_code_is(self, tmp_path, monkeypatch):
+        """Files of the library in another state, under the same version; another NumPy."""
+        code = back_end._code.__wrapped__  # without its cache
+        here, copy = code(), tmp_path / "privmix"
+        shutil.copytree(Path(privmix.__file__).parent, copy)
+        monkeypatch.setattr(privmix, "__file__", str(copy / "__init__.py"))
+        assert code() == here
+        (copy / "designs.py").write_text("# another state")
+        changed = code()
+        monkeypatch.setattr(np, "__version__", "1.0")
+        assert len({here, changed, code()}) == 3
 
     def test_workers_that_do_not_see_the_store(self, tmp_path):
         """Other processes have another memory."""
@@ -546,11 +560,9 @@ class TestRefusals:
 
     def test_workers_with_another_pyarrow(self, tmp_path, four, monkeypatch):
         """They would write other bytes."""
-        versions = iter(["0.1.0"] * 8 + ["1.0"])  # two for each worker; then the holder's
+        versions = iter(["1.0"])  # the holder's
+        monkeypatch.setattr(back_end, "_code", lambda: "the same")
         monkeypatch.setattr(back_end, "version", lambda name: next(versions, "2.0"))
-        monkeypatch.setattr(
-            back_end, "_check_facts", lambda address, facts: None
-        )  # of privmix alone
         options = {"scheduler": four.scheduler_address, "store": "memory://refused"}
         self.refuse(tmp_path, "pyarrow .* where privmix release runs", **options)
 

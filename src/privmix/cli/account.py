@@ -30,6 +30,7 @@ from privmix.cli._common import (
     among,
     app,
     print_json,
+    refuse_beside,
 )
 from privmix.cli.plan import design_options
 from privmix.mechanism import DESIGNS, ReleaseConfig
@@ -82,8 +83,9 @@ def account_command(
     """
     asked = locals()
     if releases:
-        if design is not None:
-            _validate.fail("--design", "nothing beside --release", design)
+        others = ("design", "noise_multiplier", "num_records", "num_classes")
+        names = (name for name in (*others, *DESIGN_OPTIONS) if name in asked)
+        refuse_beside("--release", among(names, asked))
         told = cost(combine(releases), delta, group_size)
     else:
         config = _account_config(

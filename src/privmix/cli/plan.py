@@ -147,7 +147,7 @@ def plan_command(
         refuse_beside("--explain, which compares its own", given | flags | others)
         if unit != RECORD or "target" in known:
             allowed = "nothing but records with classes: by those designs are compared"
-            _validate.fail("--explain", allowed, unit_column or known["target"])
+            _validate.fail("--explain", allowed, known.get("target", "a privacy unit"))
         _explain(known, epsilon, delta, as_json)
         return
     if out is not None and schema is None:

@@ -67,7 +67,7 @@ from privmix.cli._raw import (
 from privmix.cli.plan import design_options, make_plan, preprocessing_steps
 from privmix.plan import PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.records import Records
-from privmix.resources import default_threads, parse_bytes, spare_memory
+from privmix.resources import parse_bytes, spare_memory
 
 
 @app.command("release", no_args_is_help=True)
@@ -172,11 +172,12 @@ def release_command(
     from privmix.readers import open_labelled
     from privmix.shared_store import store_location
 
-    threads = default_threads() if threads is None else _validate.integer("--threads", threads)
+    if threads is not None:
+        _validate.integer("--threads", threads)
     target = check_out(out)
     location = None if store is None else store_location(store)
-    if max_memory is not None:
-        parse_bytes("--max-memory", max_memory)
+    limit = None if max_memory is None else parse_bytes("--max-memory", max_memory)
+    if limit is not None:
         spare_memory()  # before the accountant
     if plan is not None:
         others = among(
@@ -207,6 +208,7 @@ def release_command(
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     unit_column = made.unit_column
     charge = ledger_charge(ledger, dataset_id, made.event, note=str(out))
+    threads = made.most_threads(limit) if threads is None else threads
     place = open_backend(backend, threads, scheduler, workers)
     unfinished = RunFolder(target).is_unfinished
     if ledger is not None and dataset_id is not None and not unfinished:
@@ -253,7 +255,7 @@ def release_command(
                 made,
                 on_bad_record,  # type: ignore[arg-type]
                 units=data.units,
-                max_memory=max_memory,
+                max_memory=limit,
                 threads=threads,
                 place="--max-memory",
                 progress=progress,
