@@ -53,3 +53,9 @@ def test_the_sum_is_that_of_its_vectors():
     for vector in vectors:
         sums.add(vector)
     assert np.array_equal(sums.total, sum(clipped(vector, 1.0) for vector in vectors))
+
+
+@pytest.mark.parametrize("clip_norm", [1e-200, 1e200, math.nan])
+def test_norms_whose_squares_leave_the_range_of_doubles_are_refused(clip_norm):
+    with pytest.raises(ValueError, match="clip norms are from"):
+        ClippedSum(1, clip_norm, grid.SumGrid(1.0, 1.0))

@@ -11,7 +11,10 @@ from safetensors.numpy import save
 
 from privmix import InvalidInputError
 from privmix.dpsgd import AugmentationPlan, LinearHead, Network, fit, trainer, verify_model
+from privmix.dpsgd.gradients import PrivateViews
+from privmix.dpsgd.records import check_records
 from privmix.ledger import Ledger
+from privmix.rng import MasterKey
 from training_cases import Pooled, make_images, make_network, make_plan
 
 IMAGES, LABELS = make_images(60)
@@ -77,6 +80,58 @@ class Detached(Running):
         return self.linear(inputs.flatten(1)).detach()
 
 
+class Largest(Running):
+    """Divides by the largest entry seen, which is 1 for whatever lies between 0 and 1."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.register_buffer("top", torch.ones(()))
+
+    def forward(self, inputs):
+        self.top.copy_(torch.maximum(self.top, inputs.detach().abs().max()))
+        return self.linear(inputs.flatten(1) / self.top)
+
+
+class LargestUnseen(Largest):
+    """The same, kept where no buffer shows it."""
+
+    largest = 1.0
+
+    def forward(self, inputs):
+        self.largest = max(self.largest, float(inputs.detach().abs().max()))
+        return self.linear(inputs.flatten(1) / self.largest)
+
+
+class Tripped(Running):
+    """Keeps something of a white image alone, which no trial shows it: in a buffer, or a new one."""
+
+    def forward(self, inputs):
+        inputs = inputs.flatten(1)
+        scores = self.linear(inputs + self.mean)
+        if bool((inputs == 1).all(dim=1).any()):
+            self.mean.add_(3.0)
+            self.mean = self.mean + 1.0
+        return scores
+
+
+class Halved(Partial):
+    """Computes in half precision what is given in single precision."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.half()
+
+    def forward(self, inputs):
+        return super().forward(inputs.half())
+
+
+class Raising(Running):
+    """Is for records of another shape."""
+
+    def forward(self, inputs):
+        raise TypeError("wrong number of wheels")
+
+
 def tracking() -> torch.nn.Module:
     """Gathers statistics in training mode, which per-sample gradients ask for."""
     return torch.nn.Sequential(
@@ -100,6 +155,18 @@ def ledger(tmp_path):
         (lambda: Network(Running(3)), "module.*buffers change"),
         (lambda: LinearHead(Running(5)), "backbone.*buffers change"),
         (lambda: Network(tracking(), records_per_call=2), "module.*buffers change"),
+        (lambda: Network(Largest(3)), "module.*buffers change"),
+        (lambda: LinearHead(Largest(5)), "backbone.*buffers change"),
+        (lambda: Network(LargestUnseen(3)), "module.*the same for the same input"),
+        (lambda: LinearHead(LargestUnseen(5)), "backbone.*the same for the same input"),
+        (lambda: Network(Partial(3).bfloat16()), "module: allowed is"),
+        (lambda: Network(Halved(3)), "module.*single or double precision"),
+        (lambda: Network(Raising(3)), "module.*for records of shape.*wrong number of wheels"),
+        (lambda: LinearHead(Raising(5)), "backbone.*for records of shape.*wrong number of wheels"),
+        (lambda: LinearHead(torch.nn.LazyLinear(5)), "backbone: allowed is"),
+        (lambda: LinearHead(torch.nn.LSTM(8, 5)), "backbone: allowed is"),
+        (lambda: LinearHead("resnet"), "backbone: allowed is a torch.nn.Module; received str"),
+        (lambda: Network(lambda inputs: inputs), "module: allowed is a torch.nn.Module"),
         (lambda: Network(Remembering(3)), "module.*the same for the same input"),
         (lambda: LinearHead(Remembering(5)), "backbone.*the same for the same input"),
         (lambda: Network(Dropping(3)), "module.*the same for the same input"),
@@ -116,6 +183,32 @@ def test_they_are_refused_and_nothing_is_spent(make, place, tmp_path, ledger):
         )  # fmt: skip
     assert Ledger(ledger).balance("people").charges == ()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["ledger.db"]
+
+
+@pytest.mark.parametrize("model", [Network(Tripped(3)), LinearHead(Tripped(5))])
+def test_what_a_trial_did_not_find_is_put_back(model, tmp_path):
+    """Each record meets the module that the first one met, and so does whoever gets the model."""
+    plan = make_plan(augmentation=AugmentationPlan.plain())
+    images = IMAGES.copy()
+    images[7] = 255
+    config = plan.config
+    model.check(config)
+    parameters = model.initial_parameters(config)
+    records = check_records(images, LABELS, config)
+    views = PrivateViews(records, config, MasterKey.for_test(0, b""), None, "cpu")
+    source = model.bind(views, len(parameters))
+    sums = [source.mean_gradients(np.arange(60), 0, parameters) for _ in range(2)]
+    for one, other in zip(*sums, strict=True):
+        assert torch.equal(one, other)
+    after = source.mean_gradients(np.array([7, 8]), 0, parameters)
+    next(after)
+    (alone,) = source.mean_gradients(np.array([8]), 0, parameters)
+    assert torch.equal(next(after), alone)
+    trained = fit(images, LABELS, plan, model=model, out=tmp_path / "m")
+    module = model.module if isinstance(model, Network) else model.backbone
+    assert not module.mean.any()
+    assert not trained.state.get("mean", np.zeros(1)).any()
+    assert verify_model(tmp_path / "m").reasons == ()
 
 
 @pytest.mark.parametrize("device", ["mps", "meta"])

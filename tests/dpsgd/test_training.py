@@ -375,6 +375,12 @@ def test_classifier_follows_scikit_learn(tmp_path):
     flat = images.reshape(200, -1)[:, :12] / 255
     plain = DPMixClassifier(None, 8.0, classes=[0, 1, 2], num_records=200, batch_size=40)
     assert plain.fit(flat, labels).certificate_.config.augmentation == AugmentationPlan.plain()
+    for classes in (np.arange(3), [np.int64(k) for k in range(3)]):
+        plain.set_params(classes=classes).fit(flat, labels)
+        assert plain.certificate_.config.classes == (0, 1, 2)
+    for classes in ({0, 1, 2}, "012"):
+        with pytest.raises(InvalidInputError, match="classes: allowed is a sequence of"):
+            plain.set_params(classes=classes).fit(flat, labels)
     with pytest.raises(InvalidInputError, match="num_records"):
         DPMixClassifier(None, 8.0, classes=[0, 1, 2]).fit(flat, labels)
 

@@ -91,7 +91,7 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             target_epsilon=self.target_epsilon,
             target_delta=self.target_delta,
             epochs=self.epochs,
-            classes=tuple(self.classes or ()),
+            classes=_as_tuple(self.classes),
             input_shape=array.shape[1:],
             num_records=self.num_records,
             batch_size=self.batch_size,
@@ -126,3 +126,11 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the likeliest class of each input."""
         check_is_fitted(self, "model_")
         return self.model_.predict(inputs)
+
+
+def _as_tuple(classes: Any) -> tuple[Any, ...]:
+    """Return classes, an array of them or a sequence, as Python's own values in their order."""
+    if isinstance(classes, str | set | frozenset | dict):
+        allowed = "a sequence of integers or of strings, in an order of its own"
+        _validate.fail("classes", allowed, type(classes).__name__)
+    return tuple(one.item() if isinstance(one, np.generic) else one for one in classes)

@@ -8,8 +8,7 @@ it is a function of that record alone; what crosses records is exact (see ``grid
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -28,6 +27,15 @@ from privmix.dpsgd.augmentation import (
 )
 from privmix.dpsgd.grid import ClippedSum, ExactSum, HeadGrid, SumGrid, network_grid
 from privmix.dpsgd.linear_head import clipped_head_sum
+from privmix.dpsgd.modules import (
+    Buffers,
+    check_device,
+    check_memoryless,
+    check_module,
+    failures_refused,
+    module_digest,
+    require_module,
+)
 from privmix.dpsgd.plan import TrainingConfig
 from privmix.dpsgd.records import TrainingRecords, as_tensor, require
 from privmix.rng import KeyStream, MasterKey
@@ -55,8 +63,9 @@ class GradientSource(Protocol):
             step: Number of the step; randomness is keyed by it and by the record.
             parameters: (num_parameters,).
 
-        Sums over disjoint sets of records add up to the sum over their union, bit for bit: several
-        processes may share a step.
+        Sums over disjoint sets of records add up to the sum over their union: bit for bit for a
+        network, so that several processes may share a step; for a head, whose sums are rounded once
+        more, within a point each.
 
         """
 
@@ -171,6 +180,7 @@ class LinearHead:
         if backbone is None and feature_cache != "none":
             _validate.fail("feature_cache", "none without a backbone", feature_cache)
         if backbone is not None:
+            require_module("backbone", backbone)
             backbone.eval().to(device)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -198,15 +208,17 @@ class LinearHead:
             _validate.fail("feature_cache", "none or views with cutmix", "base")
         if self.backbone is not None:
             self.backbone.eval()
-            check_memoryless("backbone", self.backbone, self.features, config, self.device)
+            with failures_refused("backbone", f"one for records of shape {config.input_shape}"):
+                self.num_features(config)
+                check_memoryless("backbone", self.backbone, self.features, config, self.device)
 
     def num_features(self, config: TrainingConfig) -> int:
         """Width of the backbone's output, found with a blank input."""
         import torch
 
-        blank = torch.zeros((1, *config.input_shape), device=self.device)
-        shape = tuple(self.features(blank).shape)
-        if len(shape) != 2:
+        found = self.features(torch.zeros((2, *config.input_shape), device=self.device))
+        shape = tuple(found.shape)
+        if len(shape) != 2 or shape[0] != 2 or not shape[1]:
             _validate.fail("backbone", "a module with outputs of shape (count, width)", shape)
         return shape[1]
 
@@ -249,11 +261,12 @@ class HeadGradients:
         )
         self.grid = self._head_grid.published
         self._synthetic = views.synthetic
+        self._buffers = Buffers(head.backbone)
         self._backbone_digest = b"" if head.feature_cache == "none" else head.digest()
         if head.feature_cache == "base" and views.synthetic is not None:
             images = views.synthetic.inputs
             # Public images, one at a time for a fixed shape.
-            features = [head.features(image[None]) for image in images]
+            features = [self._run(image[None]) for image in images]
             self._synthetic = Samples(_concatenated(features), views.synthetic.targets)
 
     def clipped_sum(
@@ -294,19 +307,26 @@ class HeadGradients:
         views, head = self._views, self._head
         if head.feature_cache == "none":
             inputs, targets = views.of(record, views.generator(record, step))
-            return Samples(head.features(inputs), targets)
+            return Samples(self._run(inputs), targets)
         name = views.name(record)
         place = self._backbone_digest + head.feature_cache.encode() + name
         if place not in head.cache:
             make = views.of if head.feature_cache == "views" else views.base
             inputs, targets = make(record, views.fixed_generator(name))
-            head.cache[place] = Samples(head.features(inputs), targets)
+            head.cache[place] = Samples(self._run(inputs), targets)
         cached = head.cache[place]
         if head.feature_cache == "views":
             return cached
         return Samples(
             *complete(cached, views.plan, views.generator(record, step), self._synthetic)
         )
+
+    def _run(self, inputs: Tensor) -> Tensor:
+        """Return the backbone's features; the backbone is then what it was before."""
+        try:
+            return self._head.features(inputs)
+        finally:
+            self._buffers.restore()
 
 
 def _concatenated(tensors: list[Tensor]) -> Tensor:
@@ -365,10 +385,10 @@ class Network:
         check_device(self.device)
         self.module.load_state_dict(self._initial)
         self.module.eval()
-        with torch.no_grad():
-            found = tuple(
-                self.module(torch.zeros((2, *config.input_shape), device=self.device)).shape
-            )
+        blank = torch.zeros((2, *config.input_shape), device=self.device)
+        allowed = f"one for records of shape {config.input_shape}"
+        with failures_refused("module", allowed), torch.no_grad():
+            found = tuple(self.module(blank).shape)
         if found != (2, config.num_classes):
             _validate.fail("module", f"scores of shape (2, {config.num_classes})", found)
 
@@ -379,13 +399,10 @@ class Network:
             with self.hooked() as sampled:
                 return self.gradients_together(sampled, [Augmented(inputs, targets)])
 
-        try:
+        with failures_refused("module", "one whose gradients can be taken"):
             check_memoryless("module", self.module, gradient, config, self.device)
             if self.records_per_call > 1:
                 self._check_places(config)
-        except (RuntimeError, NotImplementedError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            _validate.fail("module", "one whose gradients can be taken", reason)
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
         """Return the parameters that are trained, with their names."""
@@ -416,7 +433,8 @@ class Network:
     def state(
         self, config: TrainingConfig, parameters: NDArray[np.float64]
     ) -> dict[str, NDArray[Any]]:
-        """Return the tensors to keep."""
+        """Return the tensors to keep: all but the trained ones are those it began with."""
+        self.module.load_state_dict(self._initial)
         self.load(parameters)
         return {name: t.detach().cpu().numpy() for name, t in self.module.state_dict().items()}
 
@@ -514,6 +532,7 @@ class NetworkGradients:
         self._network, self._views, self._config = network, views, config
         self._num_parameters = num_parameters
         self.grid = network_grid(config.clip_norm, config.microbatch_size)
+        self._buffers = Buffers(network.module)
 
     def clipped_sum(
         self, units: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
@@ -538,10 +557,15 @@ class NetworkGradients:
             with self._network.hooked() as sampled:
                 for start in range(0, len(units), size):
                     some = [self._views_of(int(unit), step) for unit in units[start : start + size]]
-                    yield from self._network.gradients_together(sampled, some)
+                    yield from self._restored(self._network.gradients_together(sampled, some))
             return
         for unit in units:
-            yield self._network.gradient(*self._views_of(int(unit), step))
+            yield self._restored(self._network.gradient(*self._views_of(int(unit), step)))
+
+    def _restored(self, gradients: Tensor) -> Tensor:
+        """Return what the module computed, and the module to what it was before."""
+        self._buffers.restore()
+        return gradients
 
     def _views_of(self, unit: int, step: int) -> Augmented:
         views = self._views
@@ -554,98 +578,6 @@ def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
     from torch.nn import functional
 
     return functional.cross_entropy(scores, targets, reduction="none")
-
-
-def check_module(module: nn.Module) -> None:
-    """Refuse modules that mix records: batch normalisation, in training its statistics are shared."""
-    from torch import nn
-
-    for name, part in module.named_modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm):
-            place = f"module.{name}" if name else "module"
-            allowed = "no batch normalisation, which mixes records; use group normalisation"
-            _validate.fail(place, allowed, type(part).__name__)
-    if not any(p.requires_grad for p in module.parameters()):
-        _validate.fail("module", "at least one parameter to train", "none")
-
-
-def check_device(device: Any) -> None:
-    """Refuse a device without 64-bit numbers, which exact sums need."""
-    import torch
-
-    try:
-        torch.zeros(1, dtype=torch.float64, device=device).cpu()
-    except (RuntimeError, NotImplementedError, TypeError, AssertionError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        _validate.fail("device", "one that is there and has 64-bit numbers", f"{device}: {reason}")
-
-
-def check_memoryless(
-    place: str,
-    module: nn.Module,
-    use: Callable[[Tensor], Tensor],
-    config: TrainingConfig,
-    device: Any,
-) -> None:
-    """Refuse modules that keep something of what they see, or that draw at random.
-
-    Statistics that a module gathers would carry one record into another's gradient, and without
-    noise into the model file; random draws would let a repeated step come out otherwise.
-    """
-    import torch
-
-    random = torch.Generator().manual_seed(0)
-    shape = (2, config.augmentation.num_augmentations, *config.input_shape)
-    one, two = torch.rand(shape, generator=random).to(device)
-    before = module_digest(module)
-    first, _, again = (use(inputs).cpu().numpy().tobytes() for inputs in (one, two, one))
-    if module_digest(module) != before:
-        allowed = "one that keeps nothing of its inputs, such as running statistics"
-        _validate.fail(place, allowed, f"{type(module).__name__}, whose buffers change")
-    if first != again:
-        allowed = "one that gives the same for the same input, whatever it saw before"
-        _validate.fail(place, allowed, f"{type(module).__name__}, which does not")
-
-
-def module_digest(module: nn.Module | None) -> bytes:
-    """Return a SHA-256 of a module's weights and their names."""
-    hasher = hashlib.sha256(b"privmix module 1")
-    if module is not None:
-        hasher.update(type(module).__name__.encode())
-        for name, tensor in module.state_dict().items():
-            values = tensor.detach().cpu().contiguous().numpy()
-            hasher.update(f"{name} {values.dtype.str} {values.shape}".encode())
-            hasher.update(values.tobytes())
-    return hasher.digest()
-
-
-@contextmanager
-def deterministic(device: Any) -> Iterator[None]:
-    """Let torch use repeatable kernels only; those used on a processor are."""
-    import torch
-
-    if "cuda" not in str(device):
-        yield
-        return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as cuBLAS asks for it
-    before = torch.are_deterministic_algorithms_enabled()
-    benchmark = torch.backends.cudnn.benchmark
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cudnn.benchmark = False
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before)
-        torch.backends.cudnn.benchmark = benchmark
-
-
-def environment(device: Any) -> str:
-    """Describe what floating-point results depend on besides their inputs."""
-    import torch
-
-    capability = torch.backends.cpu.get_cpu_capability()
-    card = torch.cuda.get_device_name(device) if "cuda" in str(device) else "none"
-    return f"{torch.__version__} {torch.get_num_threads()} {capability} {device} {card}"
 
 
 def predict_in_batches(

@@ -95,6 +95,8 @@ class ClippedSum:
     """
 
     def __init__(self, num_parameters: int, clip_norm: float, grid: SumGrid) -> None:
+        if not 1e-30 <= clip_norm <= 1e30:  # squares of doubles must not vanish
+            raise ValueError(f"clip norms are from 1e-30 to 1e30, not {clip_norm:g}")
         self.total = np.zeros(num_parameters, dtype=np.int64)
         self._clip_norm, self._units = clip_norm, grid.units
         self._largest_square = math.floor((Fraction(clip_norm) * Fraction(grid.units)) ** 2)

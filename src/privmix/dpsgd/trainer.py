@@ -33,10 +33,9 @@ from privmix.dpsgd.gradients import (
     LinearHead,
     Network,
     PrivateViews,
-    deterministic,
-    environment,
     predict_in_batches,
 )
+from privmix.dpsgd.modules import deterministic, environment
 from privmix.dpsgd.plan import TrainingConfig, TrainingPlan
 from privmix.dpsgd.records import TrainingRecords, as_samples, check_inputs, check_records, require
 from privmix.dpsgd.research import GradientHistograms
