@@ -1,6 +1,6 @@
 """Time and memory of the fast linear head, against Opacus and against the backbone alone.
 
-    python benchmarks/dpsgd.py [--json] [--repeats 5] [--records 1000] [--backbone-records 24]
+    python benchmarks/dpsgd.py [--json] [--repeats 9] [--records 1000] [--backbone-records 24]
 
 Three numbers, each the median over repeats that alternate between the two sides:
 
@@ -224,7 +224,7 @@ def compare_with_inference(records: int, repeats: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--records", type=int, default=1000)
     parser.add_argument("--backbone-records", type=int, default=24)
     parser.add_argument("--side", choices=tuple(STEPS), help=argparse.SUPPRESS)
