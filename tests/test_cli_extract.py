@@ -299,7 +299,7 @@ def test_a_schema_for_texts_and_images_needs_the_extractor_alone(run, tmp_path):
         "classes": None,
         "num_records": None,
         "num_features": 36,
-        "feature_clip_norm": 1.0,
+        "feature_clip_norm": 6.0,
     }
     file.write_text(text.replace('"classes": null', '"classes": [0, 1]').replace("null", "40"))
     source = tmp_path / "a.parquet"
