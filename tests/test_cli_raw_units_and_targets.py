@@ -260,7 +260,6 @@ def test_owners_beside_features_are_asked_for(run, records, target):  # noqa: F8
     """The column is named, and the option; it is never a feature."""
     records(target)
     label = ("--label", "label") if target == "class" else ()
-    learner = () if target == "class" else ("--learner", "noise-aware-regression")
     schema, own = ("--schema", "schema.json"), ("--unit-column", "patient")
     ok(run("extract", "raw.parquet", *RAW, *schema, *label, *own, "--out", "f.parquet"))
     budget = ("--epsilon", 4, "--delta", "1e-5", "--design", "poisson", "--num-mixtures", 50)
@@ -269,7 +268,7 @@ def test_owners_beside_features_are_asked_for(run, records, target):  # noqa: F8
     assert refused.code == 2
     assert re.search("--unit-column: .* column 'patient'", refused.err), refused.err
     ok(run(*release, *UNITS))
-    ok(run("train", "a", *learner, "--out", "m.safetensors"))
+    ok(run("train", "a", "--out", "m.safetensors"))  # with the learner of the target
     words = ("evaluate", "m.safetensors", "f.parquet", *label)
     refused = run(*words)
     assert refused.code == 2

@@ -26,7 +26,9 @@ ExtractorSpec = Annotated[
     str | None,
     typer.Option(
         "--extractor",
-        help="Public extractor: sentence, efficientnet-lite0, scattering:size=28, vision:MODEL, ...",
+        help="Public extractor, NAME:MODEL,key=value,...: sentence[:MODEL] (texts); tabular (rows); of "
+        "images efficientnet-lite0[:size=N], scattering and pixels[:size=N,channels=1|3], "
+        "vision:MODEL, timm:MODEL, open_clip:ARCHITECTURE/WEIGHTS.",
     ),
 ]
 TextColumn = Annotated[str | None, typer.Option(help="Column of texts.")]

@@ -171,12 +171,13 @@ def _usable(features: Any, labels: Any, scored: _Scored, *, strict: bool) -> NDA
         _validate.fail("labels", f"one for each of the {len(features)} records", len(labels))
     good: NDArray[np.bool_]
     if scored.target == "class":
-        good = np.asarray(match_labels(labels, scored.classes, strict=strict, remedy=remedy) >= 0)
+        found = match_labels(labels, scored.classes, strict=strict, remedy=remedy)
+        good = np.greater_equal(found, 0)
         allowed = "finite features"
     else:
         rule = LABEL_RULES[scored.target]
         vectors = np.asarray(labels, dtype=np.float64).reshape(len(labels), -1)
-        good = np.asarray(rule.holds(vectors)).all(axis=1)
+        good = np.asarray(np.all(rule.holds(vectors), axis=1))
         allowed = f"finite features, and a label of {rule.allowed}"
     if features.dtype.kind == "f":
         good &= np.isfinite(features).reshape(len(features), -1).all(axis=1)

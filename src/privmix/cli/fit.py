@@ -118,6 +118,9 @@ def fit_command(
 ) -> None:
     """Train a model on private records by DP-SGD with mixup. Spends the budget.
 
+    Records with classes only: no other targets, and each record is protected, not all of an owner's
+    together. For these see privmix release.
+
     Classes and number of records are stated by --classes and --num-records, or by --schema. With
     --extractor the model is linear on the features of raw records. Images to be augmented are an
     array (records, channels, height, width) in an .npz file.
