@@ -491,7 +491,6 @@ def test_a_path_that_leads_nowhere_is_told_first(run, tmp_path):
     for words in (
         ["release", "none.csv", "--out", tmp_path / "a"],
         ["extract", "none.csv", "--out", tmp_path / "a.parquet", "--extractor", "no-such"],
-        ["evaluate", "no.safetensors", "none.csv"],
         ["fit", "none.csv", "--epsilon", 1, "--delta", 1e-5, "--out", tmp_path / "m"],
     ):
         _, told = run(*words, fails=2)

@@ -100,9 +100,9 @@ def evaluate_command(
     from privmix.features.extraction import transform_records
     from privmix.readers import label_names, read_labelled
 
-    check_source(source)
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     scored = _load(model, device)
+    check_source(source)
     header = FeaturesHeader.of_file(source)
     named = any(option is not None for option in (extractor, text_column, image_column))
     features: Any
