@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from privmix.schema import Target
 
 
+_REMEDY = "--on-bad-record zero leaves such records out"
+
+
 @app.command("evaluate", no_args_is_help=True)
 def evaluate_command(
     model: Annotated[
@@ -125,6 +128,7 @@ def evaluate_command(
             target=scored.target,
             classes=scored.classes,
         )
+        records.remedy = _REMEDY
         with progress_bar("records") as progress:
             features, labels = transform_records(records, maker, progress)
     else:
@@ -166,7 +170,7 @@ def _usable(features: Any, labels: Any, scored: _Scored, *, strict: bool) -> NDA
     """
     from privmix.records import LABEL_RULES, match_labels
 
-    remedy = " (--on-bad-record zero leaves such records out)"
+    remedy = f" ({_REMEDY})"
     if len(features) != len(labels):
         _validate.fail("labels", f"one for each of the {len(features)} records", len(labels))
     good: NDArray[np.bool_]
