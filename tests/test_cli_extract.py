@@ -282,8 +282,14 @@ def test_rows_of_a_table(run, tmp_path):
     (tmp_path / "schema.json").write_text(json.dumps(schema))
     words = [source, "--label", "bought", "--extractor", "tabular", "--on-bad-record", "zero"]
     given, out = ["--schema", tmp_path / "schema.json"], tmp_path / "release"
+    bare = ["release", source, "--label", "bought", *given, *BUDGET, "--out", out]
+    _, told = run(*bare, fails=2)
+    assert "--extractor: allowed is --extractor tabular, since" in told
     _, told = run("release", *words, *given, *BUDGET, "--out", out)
     assert "1 bad ones blanked" in told
+    assert told.index("loading the extractor") < told.index("features of 41 records extracted")
+    _, told = run("release", *words, *given, *BUDGET, "--out", tmp_path / "b", "--dry-run")
+    assert "privmix extract" in told
     assert Release(out).certificate.extractor.name == "tabular"
     run("train", out, "--out", tmp_path / "m.safetensors")
     source.write_text("\n".join(["age,colour,bought", *rows]))
@@ -299,7 +305,7 @@ def test_a_schema_for_texts_and_images_needs_the_extractor_alone(run, tmp_path):
         "classes": None,
         "num_records": None,
         "num_features": 36,
-        "feature_clip_norm": 1.0,
+        "feature_clip_norm": 6.0,
     }
     file.write_text(text.replace('"classes": null', '"classes": [0, 1]').replace("null", "40"))
     source = tmp_path / "a.parquet"
@@ -354,7 +360,7 @@ def test_options_are_looked_at_before_anything_is_extracted(run, tmp_path, monke
     for option in wrong:
         _, told = run("release", source, *raw, "--label", "label", *budget, *option, fails=2)
         assert "allowed is" in told and "eyes" not in told
-    for option in ("--features-key", "--label-key", "--unit-column"):
+    for option in ("--features-key", "--label-key"):
         _, told = run("evaluate", tmp_path / "m", source, *raw, option, "x", fails=2)
         assert f"{option}: allowed is nothing for raw records" in told
     spent = [*raw, "--label", "label", *budget, "--ledger", book, "--dataset-id", "d"]
@@ -478,3 +484,14 @@ def test_extractors_stand_in_a_pipeline():
     assert steps.fit(images, labels).score(images, labels) == 1
     with pytest.raises(AttributeError, match="size"):
         extractor.size = 3
+
+
+def test_a_path_that_leads_nowhere_is_told_first(run, tmp_path):
+    """Before a schema is read, a model is loaded or an option is missed."""
+    for words in (
+        ["release", "none.csv", "--out", tmp_path / "a"],
+        ["extract", "none.csv", "--out", tmp_path / "a.parquet", "--extractor", "no-such"],
+        ["fit", "none.csv", "--epsilon", 1, "--delta", 1e-5, "--out", tmp_path / "m"],
+    ):
+        _, told = run(*words, fails=2)
+        assert told.startswith("error: none.csv: ") and "no such file" in told

@@ -141,10 +141,10 @@ def test_regression_is_learnt_and_evaluated(run, visits):  # noqa: F811
     ok(run("release", *source, "--num-mixtures", 2000, "--test-seed", 1, "--out", visits / "r"))
     model = visits / "m.safetensors"
     train = ("train", visits / "r", "--out", model)
-    refused = run(*train)
+    refused = run(*train, "--learner", "noise-aware")
     assert refused.code == 2
     assert "release.target: allowed is classes" in refused.err
-    ok(run(*train, "--learner", "noise-aware-regression"))
+    assert ok(run(*train, "--json")).json["learner"] == "noise-aware-regression"
     score = ok(run("evaluate", model, visits / "doses.parquet", "--json")).json
     assert score["r2"] > 0.8
     assert set(score["rmse"]) == {"age", "dose"}

@@ -603,7 +603,7 @@ class TestTables:
     def test_columns_that_are_not_there(self):
         with pytest.raises(InvalidInputError, match="the columns of table: age; received 'sex'"):
             open_records(pa.table({"age": [1]}), kind="table", table=TABLE)
-        with pytest.raises(InvalidInputError, match="columns other than the label 'sex'"):
+        with pytest.raises(InvalidInputError, match="is the label: delete the line of 'sex'"):
             open_records(self.frame, kind="table", table=TABLE, label="sex")
 
 

@@ -90,7 +90,8 @@ def test_it_says_what_to_fill_in(tmp_path):
     pq.write_table(TABLE, tmp_path / "t.parquet")
     text, _ = schema_template(tmp_path / "t.parquet", "y")
     steps = [
-        ('"classes": null', '"classes": [0, 1]', "classes: allowed is a list"),
+        ('"classes": null', '"classes": [0, 1]',
+         r'classes: .* for example "classes": \["no", "yes"\]'),
         ('"num_records": null', '"num_records": 100', "num_records"),
         ('"name": "age", "type": "numeric", "lower": null, "upper": null',
          '"name": "age", "type": "numeric", "lower": 0, "upper": 120',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from datetime import datetime
 from statistics import NormalDist
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from privmix import InvalidInputError, NoiseAwareRegressor, Schema, plan_release, release
 from privmix.columns import FourierFeatures, TableSchema
+from privmix.features import get_extractor
 from privmix.features.tabular import TabularExtractor, bucket, frequencies
 from privmix.raw import open_records
 from privmix.raw.records import object_array
@@ -248,3 +250,11 @@ def test_arrow_types_that_mean_the_same():
     assert (TabularExtractor(SCHEMA).transform(table) == plain).all()
     with pytest.raises(InvalidInputError, match="age: allowed is a column of numbers"):
         TabularExtractor(SCHEMA).transform(table.set_column(0, "age", pa.array([[1.0]])))
+
+
+def test_the_table_is_asked_for_and_printed_by_its_digest():
+    with pytest.raises(InvalidInputError, match=r"TabularExtractor\(schema\.table\)"):
+        get_extractor("tabular")
+    columns = [{"name": "age", "type": "numeric", "lower": 0, "upper": 9}]
+    identity = TabularExtractor(json.dumps({"columns": columns})).identity
+    assert str(identity) == f"tabular(digest {identity.digest[:12]})"

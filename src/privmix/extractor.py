@@ -51,8 +51,8 @@ class ExtractorIdentity(FrozenModel):
         return value
 
     def __str__(self) -> str:
-        """Name, parameters and the first digits of the digest."""
-        parts = [f"{key}={value}" for key, value in self.parameters.items()]
+        """Name, parameters but for a whole table, and the first digits of the digest."""
+        parts = [f"{key}={value}" for key, value in self.parameters.items() if key != "table"]
         return f"{self.name}({', '.join([*parts, f'digest {self.digest[:12]}'])})"
 
 

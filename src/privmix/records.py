@@ -32,6 +32,7 @@ Progress = Callable[[int, int], None]
 _LARGEST = 32767  # of int16, the same on both sides of zero
 _SHARD_BYTES = 64 << 20  # as int16
 _PIECE_BYTES = 8 << 20  # as doubles
+_REMEDY = " (on_bad_record='zero', --on-bad-record zero, blanks such records)"
 
 
 def shard_records(num_features: int) -> int:
@@ -485,7 +486,7 @@ def _bound(
         column = int(np.flatnonzero(~np.isfinite(block[first]))[0])
         _validate.fail(
             f"features[{start + first}, {column}]",
-            "a finite number (on_bad_record='zero', --on-bad-record zero, blanks such records)",
+            "a finite number" + _REMEDY,
             block[first, column],
         )
     blank |= bad
@@ -583,7 +584,7 @@ class _Labels(NamedTuple):
 
 def _bound_labels(labels: ArrayLike, schema: Schema, grid: FixedPoint, strict: bool) -> _Labels:
     if schema.target == "class":
-        indices = match_labels(labels, schema.classes, strict=strict)
+        indices = match_labels(labels, schema.classes, strict=strict, remedy=_REMEDY)
         return _Labels(indices, indices < 0, 0)
     vectors = _label_matrix(labels, schema)
     rule = LABEL_RULES[schema.target]
@@ -592,8 +593,8 @@ def _bound_labels(labels: ArrayLike, schema: Schema, grid: FixedPoint, strict: b
     if strict and bad.any():
         first = int(np.flatnonzero(bad)[0])
         column = int(np.flatnonzero(wrong[first])[0])
-        more = " (on_bad_record='zero', --on-bad-record zero, blanks such records)"
-        _validate.fail(f"labels[{first}, {column}]", rule.allowed + more, vectors[first, column])
+        allowed = rule.allowed + _REMEDY
+        _validate.fail(f"labels[{first}, {column}]", allowed, vectors[first, column])
     vectors[bad] = 0.0
     clamped = np.zeros(len(vectors), dtype=bool)
     if schema.target_bounds is not None:
@@ -668,7 +669,11 @@ def feature_source(features: ArrayLike | Source, num_features: int) -> Source:
 
 
 def match_labels(
-    labels: ArrayLike, classes: Sequence[int] | Sequence[str], *, strict: bool = True
+    labels: ArrayLike,
+    classes: Sequence[int] | Sequence[str],
+    *,
+    strict: bool = True,
+    remedy: str = "",
 ) -> NDArray[np.int32]:
     """Match labels to the classes by value: 3, 3.0 and NumPy's 3 are the class 3, "3" is not.
 
@@ -676,6 +681,7 @@ def match_labels(
         labels: (count,) array or sequence; of a sequence each is read as what it is.
         classes: The schema's classes.
         strict: Refuse a label that is no class, naming its position; otherwise it becomes -1.
+        remedy: What the refusal advises.
 
     Returns:
         (count,) int32 indices into ``classes``.
@@ -700,7 +706,7 @@ def match_labels(
         received = values[first].item() if isinstance(values[first], np.generic) else values[first]
         _validate.fail(
             f"labels[{first}]",
-            f"one of the schema's {len(classes)} {kind} classes ({shown})",
+            f"one of the schema's {len(classes)} {kind} classes ({shown}){remedy}",
             repr(received),
         )
     return found

@@ -103,6 +103,9 @@ class Schema(FrozenModel):
     def _check_classes(cls, value: object) -> object:
         if hasattr(value, "tolist"):  # NumPy arrays and scalars
             value = value.tolist()
+        if value is None:  # as a template leaves it
+            allowed = 'the public list of classes; for example "classes": ["no", "yes"]'
+            _validate.fail("classes", allowed, "nothing")
         if isinstance(value, list | tuple | range):
             value = tuple(value)
         else:

@@ -239,15 +239,16 @@ def test_a_bad_record_is_named_without_an_option_that_is_not_there(texts):
     with (folder / "t.csv").open("a") as file:
         file.write("\ncard,other")
     arguments = (folder / "t.csv", *RAW, "--extractor", spec)
-    for command in (
-        lambda: fit_texts(folder, *arguments, out="second"),
-        lambda: evaluate(folder / "fitted", *arguments),
+    for command, advised in (
+        (lambda: fit_texts(folder, *arguments, out="second"), False),
+        (lambda: evaluate(folder / "fitted", *arguments), True),
     ):
         with pytest.raises(
             InvalidInputError, match=r"\[80\], text, label column 'intent': .*'other'"
         ) as refused:
             command()
-        assert "zero" not in str(refused.value)
+        assert ("zero leaves such records out" in str(refused.value)) == advised
+        assert "blanks" not in str(refused.value)
     assert not (folder / ".second.features").exists()
 
 

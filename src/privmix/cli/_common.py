@@ -242,9 +242,12 @@ class _LinePrinter:
 
 
 @contextmanager
-def status_line(text: str) -> Iterator[None]:
+def status_line(text: str, *, always: bool = False) -> Iterator[None]:
+    """Say on a terminal what is being done; with ``always`` as a plain line elsewhere."""
     if ERR.is_terminal:
         with ERR.status(text):
             yield
     else:
+        if always:
+            ERR.print(text)
         yield

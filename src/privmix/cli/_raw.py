@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import pyarrow.parquet as pq
 import typer
 
 from privmix import _validate
@@ -25,7 +26,9 @@ ExtractorSpec = Annotated[
     str | None,
     typer.Option(
         "--extractor",
-        help="Public extractor: sentence, efficientnet-lite0, scattering:size=28, vision:MODEL, ...",
+        help="Public extractor, NAME:MODEL,key=value,...: sentence[:MODEL] (texts); tabular (rows); of "
+        "images efficientnet-lite0[:size=N], scattering and pixels[:size=N,channels=1|3], "
+        "vision:MODEL, timm:MODEL, open_clip:ARCHITECTURE/WEIGHTS.",
     ),
 ]
 TextColumn = Annotated[str | None, typer.Option(help="Column of texts.")]
@@ -52,7 +55,7 @@ def build_extractor(
             _validate.fail("--schema", allowed, "nothing" if schema is None else "one without")
         if schema is not None and schema.table is not None and spec == "tabular":
             parameters["table"] = schema.table
-    with status_line("loading the extractor"):
+    with status_line("loading the extractor", always=True):
         extractor = get_extractor(spec, **parameters)
         found = extractor.num_features  # reads the model, so that its faults come first
     if schema is not None and found != schema.num_features:
@@ -77,8 +80,6 @@ def open_raw(
     from privmix.raw import open_records
     from privmix.readers import label_names
 
-    if not source.exists():
-        _validate.fail(str(source), "an existing file or folder", "nothing there")
     if extractor.kind == "vector":
         _validate.fail("--extractor", "none for a file of feature vectors", extractor.identity.name)
     columns = {"text": text_column, "image": image_column}
@@ -133,6 +134,36 @@ def same_extractor(
     if extractor.identity.digest != due.digest:
         _validate.fail("--extractor", allowed, str(extractor.identity))
     return extractor
+
+
+def check_source(source: Path) -> None:
+    """Refuse a path that leads nowhere, before anything else is done."""
+    if not source.exists():
+        _validate.fail(str(source), "an existing file or folder", "no such file")
+
+
+def check_columns(source: Path, header: FeaturesHeader | None, schema: Schema | None) -> None:
+    """Ask for ``--extractor tabular`` where vectors are due and a file has the schema's table."""
+    from privmix.raw.opening import SUFFIXES, column_types, readable
+
+    suffix = source.suffix.lower()
+    table = None if schema is None else schema.table
+    if table is None or header is not None or suffix not in SUFFIXES or not source.is_file():
+        return
+    with readable(source, suffix):
+        found = column_types(source).names
+    if {column.name for column in table.columns} <= set(found):
+        allowed = f"--extractor tabular, since {source} has the columns of the schema's table"
+        _validate.fail("--extractor", allowed, "nothing")
+
+
+def other_columns(source: Path, header: FeaturesHeader | None, labels: Sequence[str]) -> str:
+    """Name what an extracted file has beside features and labels: the owners; or nothing."""
+    if header is None:
+        return ""
+    names = pq.read_schema(source).names
+    others = [name for name in names if name not in ("features", *labels)]
+    return ", ".join(map(repr, others)) if set(labels) <= set(names) else ""
 
 
 def is_raw(source: Path, header: FeaturesHeader | None, due: ExtractorIdentity | None) -> bool:

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from privmix import _validate
 from privmix.cli._common import (
+    ERR,
     FeaturesKey,
     Json,
     LabelColumns,
@@ -25,15 +28,20 @@ from privmix.cli._raw import (
     ImageColumn,
     TextColumn,
     check_features_header,
+    check_source,
     is_raw,
     knows_labels,
     open_raw,
+    other_columns,
     same_extractor,
 )
 
 if TYPE_CHECKING:
     from privmix.extractor import ExtractorIdentity
     from privmix.schema import Target
+
+
+_REMEDY = "--on-bad-record zero leaves such records out"
 
 
 @app.command("evaluate", no_args_is_help=True)
@@ -53,8 +61,16 @@ def evaluate_command(
     device: Device = None,
     unit_column: Annotated[
         str | None,
-        typer.Option(help="Column of TEST that names owners, which is no feature and left out."),
+        typer.Option(
+            help="Column of TEST that names owners, which is no feature; of raw records it is not read."
+        ),
     ] = None,
+    on_bad_record: Annotated[
+        str,
+        typer.Option(
+            help="error: stop at a bad record; zero: leave it out, and say how many there were."
+        ),
+    ] = "error",
     features_as_given: Annotated[
         bool,
         typer.Option(
@@ -67,6 +83,9 @@ def evaluate_command(
 
     Classes: accuracy. Weights of classes: accuracy and cross-entropy. Several labels: average
     precisions. Numbers: R2 and root mean squared errors.
+
+    A bad record, such as a damaged image or a missing label, cannot be scored: --on-bad-record zero
+    leaves it out and tells how many there were.
 
     TEST is raw where the model's certificate names an extractor, which is then applied, or a file
     of features that privmix extract made with it. --extractor is needed only where the extractor's
@@ -82,18 +101,18 @@ def evaluate_command(
     """
     from privmix.extractor import FeaturesHeader
     from privmix.features.extraction import transform_records
-    from privmix.readers import read_labelled
+    from privmix.readers import label_names, read_labelled
 
+    _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     scored = _load(model, device)
-    if not source.exists():
-        _validate.fail(f"TEST {source}", "an existing file or folder", "nothing there")
+    check_source(source)
     header = FeaturesHeader.of_file(source)
     named = any(option is not None for option in (extractor, text_column, image_column))
     features: Any
     labels: Any
     if named or (is_raw(source, header, scored.extractor) and not features_as_given):
         keys = {"--features-key": features_key, "--label-key": label_key}
-        for option, value in (keys | {"--unit-column": unit_column}).items():
+        for option, value in keys.items():  # a column of owners is not looked at
             if value is not None:
                 _validate.fail(option, "nothing for raw records", value)
         if label is None and scored.target == "class" and not knows_labels(source):
@@ -105,14 +124,21 @@ def evaluate_command(
             label=label,
             text_column=text_column,
             image_column=image_column,
+            on_bad_record=on_bad_record,
             target=scored.target,
             classes=scored.classes,
         )
+        records.remedy = _REMEDY
         with progress_bar("records") as progress:
             features, labels = transform_records(records, maker, progress)
     else:
         if not features_as_given:
             check_features_header(str(source), header, scored.extractor)
+        if header is not None and unit_column is None:
+            names = label_names(label, scored.classes, scored.target)
+            if others := other_columns(source, header, names):
+                allowed = f"the column of owners in {source}, which is no feature: {others}"
+                _validate.fail("--unit-column", allowed, "nothing")
         features, labels, _ = read_labelled(
             source,
             label=label,
@@ -122,13 +148,49 @@ def evaluate_command(
             target=scored.target,
             unit_column=unit_column,
         )
+    good = _usable(features, labels, scored, strict=on_bad_record == "error")
+    if left_out := int((~good).sum()):
+        ERR.print(f"{left_out} bad records of {len(good)} left out of the scores")
+        features, labels = features[good], labels[good]
     found = scored.score(features, labels)
     note = f"{next(iter(found))} is a fact about the test set, which nothing here protects"
     result = {**found, "num_test_records": len(labels), "note": note}
+    if on_bad_record == "zero":
+        result["num_left_out"] = left_out
     if as_json:
         print_json(result)
     else:
         print_facts(result)
+
+
+def _usable(features: Any, labels: Any, scored: _Scored, *, strict: bool) -> NDArray[np.bool_]:
+    """Return which records can be scored: finite features, and a label of the model's kind.
+
+    Blanked records are not: what they should have been is not known any more.
+    """
+    from privmix.records import LABEL_RULES, match_labels
+
+    remedy = f" ({_REMEDY})"
+    if len(features) != len(labels):
+        _validate.fail("labels", f"one for each of the {len(features)} records", len(labels))
+    good: NDArray[np.bool_]
+    if scored.target == "class":
+        found = match_labels(labels, scored.classes, strict=strict, remedy=remedy)
+        good = np.greater_equal(found, 0)
+        allowed = "finite features"
+    else:
+        rule = LABEL_RULES[scored.target]
+        vectors = np.asarray(labels, dtype=np.float64).reshape(len(labels), -1)
+        good = np.asarray(np.all(rule.holds(vectors), axis=1))
+        allowed = f"finite features, and a label of {rule.allowed}"
+    if features.dtype.kind == "f":
+        good &= np.isfinite(features).reshape(len(features), -1).all(axis=1)
+    if strict and not good.all():
+        first = int(np.flatnonzero(~good)[0])
+        _validate.fail(f"records[{first}]", allowed + remedy, "another")
+    if not good.any():
+        _validate.fail("TEST", "at least one record that can be scored", "none")
+    return good
 
 
 class _Scored(NamedTuple):

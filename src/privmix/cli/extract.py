@@ -25,6 +25,7 @@ from privmix.cli._raw import (
     ImageColumn,
     TextColumn,
     build_extractor,
+    check_source,
     extract_with_progress,
     knows_texts_only,
     open_raw,
@@ -63,6 +64,7 @@ def extract_command(
     """
     if extractor is None:
         _validate.fail("--extractor", "the name of an extractor", "nothing")
+    check_source(source)
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     if out.exists():
         _validate.fail("--out", "a new file", f"{out}, which exists")

@@ -9,7 +9,6 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow.parquet as pq
 import typer
 
 from privmix import _validate
@@ -32,10 +31,13 @@ from privmix.cli._raw import (
     ImageColumn,
     TextColumn,
     build_extractor,
+    check_columns,
+    check_source,
     extract_with_progress,
     kept_features,
     knows_labels,
     open_raw,
+    other_columns,
 )
 from privmix.schema import Schema
 
@@ -116,6 +118,9 @@ def fit_command(
 ) -> None:
     """Train a model on private records by DP-SGD with mixup. Spends the budget.
 
+    Records with classes only: no other targets, and each record is protected, not all of an owner's
+    together. For these see privmix release.
+
     Classes and number of records are stated by --classes and --num-records, or by --schema. With
     --extractor the model is linear on the features of raw records. Images to be augmented are an
     array (records, channels, height, width) in an .npz file.
@@ -146,6 +151,7 @@ def fit_command(
     from privmix.ledger import Ledger
     from privmix.readers import read_labelled
 
+    check_source(source)
     target = check_out(out)
     facts = None if schema is None else read_schema(schema)
     names, num_records = _public_facts(classes, num_records, facts)
@@ -173,8 +179,13 @@ def fit_command(
         if text_column is not None or image_column is not None:
             _validate.fail("--extractor", "an extractor for raw records", "nothing")
         header = FeaturesHeader.of_file(source)
-        if header is not None:
-            _refuse_owners(source, label)
+        check_columns(source, header, facts)
+        if label is not None and (others := other_columns(source, header, [label])):
+            allowed = (
+                "features and one label, since fit protects records, and not all records of an "
+                "owner together; extract again without --unit-column to protect records"
+            )
+            _validate.fail(str(source), allowed, f"owners too, in column {others}")
         data = read_labelled(
             source, label=label, classes=names, features_key=features_key, label_key=label_key
         )
@@ -259,20 +270,6 @@ def fit_command(
     else:
         print_facts(result)
         OUT.print(f"check it with: privmix verify {out} --expect-digest {result['digest']}")
-
-
-def _refuse_owners(source: Path, label: str | None) -> None:
-    """Refuse a file that ``extract --unit-column`` made: training protects records, not owners."""
-    columns = pq.read_schema(source).names
-    others = [name for name in columns if name not in ("features", label)]
-    if others and label in columns:
-        allowed = (
-            "features and one label, since fit protects records, and not all records of an owner "
-            "together; extract again without --unit-column to protect records"
-        )
-        _validate.fail(
-            str(source), allowed, f"owners too, in column {', '.join(map(repr, others))}"
-        )
 
 
 def _public_facts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -60,14 +60,21 @@ from privmix.cli._raw import (
     ImageColumn,
     TextColumn,
     build_extractor,
+    check_columns,
+    check_source,
     extract_with_progress,
     kept_features,
     open_raw,
+    other_columns,
 )
 from privmix.cli.plan import design_options, make_plan, preprocessing_steps
 from privmix.plan import PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.records import Records
 from privmix.resources import parse_bytes, spare_memory
+from privmix.schema import Schema
+
+if TYPE_CHECKING:
+    from privmix.extractor import FeaturesHeader
 
 
 @app.command("release", no_args_is_help=True)
@@ -112,7 +119,11 @@ def release_command(
     unit_column: UnitColumn = None,
     max_records_per_unit: MaxRecordsPerUnit = None,
     on_bad_record: Annotated[
-        str, typer.Option(help="error: refuse NaN, infinity and unknown labels; zero: blank them.")
+        str,
+        typer.Option(
+            help="error: refuse a bad record (NaN, infinity, a missing or unknown label, a missing "
+            "owner; raw: a damaged image, a wrong cell, ...); zero: blank it, whatever the others are."
+        ),
     ] = "error",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and check everything, say so, and stop.")
@@ -174,6 +185,7 @@ def release_command(
 
     if threads is not None:
         _validate.integer("--threads", threads)
+    check_source(source)
     target = check_out(out)
     location = None if store is None else store_location(store)
     limit = None if max_memory is None else parse_bytes("--max-memory", max_memory)
@@ -238,6 +250,7 @@ def release_command(
         elif text_column is not None or image_column is not None:
             _validate.fail("--extractor", "an extractor for raw records", "nothing")
         header = FeaturesHeader.of_file(source)
+        _check_vectors(source, header, made.data_schema, label, unit_column)
         data = open_labelled(
             source,
             label=label,
@@ -263,6 +276,8 @@ def release_command(
         _tell_holder(records, made)
         if dry_run:
             ERR.print("everything is in order; nothing was drawn, charged or written")
+            if extractor is not None:
+                ERR.print("the features were not kept; privmix extract makes a file of them")
             return
         if test_seed is not None:
             ERR.print("warning: --test-seed makes a release that protects nobody")
@@ -301,6 +316,27 @@ def release_command(
         print_facts(result)
         copy = f"a copy of {location}" if location and "://" in location else location or out
         OUT.print(f"check it with: privmix verify {copy} --expect-digest {result['digest']}")
+
+
+def _check_vectors(
+    source: Path,
+    header: FeaturesHeader | None,
+    schema: Schema,
+    label: list[str] | None,
+    unit_column: str | None,
+) -> None:
+    """Refuse rows of a table, and owners that would be taken for features, saying what to add."""
+    from privmix.readers import label_names
+
+    check_columns(source, header, schema)
+    if header is not None and unit_column is None:
+        names = label_names(label, schema.classes, schema.target)
+        if others := other_columns(source, header, names):
+            allowed = (
+                f"the column of owners in {source}, with --max-records-per-unit, to protect owners; "
+                "to protect records, features that were extracted without it"
+            )
+            _validate.fail("--unit-column", allowed, f"nothing, beside the column {others}")
 
 
 def _tell_holder(records: Records, plan: ReleasePlan) -> None:

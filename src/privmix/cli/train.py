@@ -23,13 +23,13 @@ def train_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.")],
     out: Annotated[Path, typer.Option(help="Model file to write (.safetensors).")],
     learner: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="noise-aware; of the papers: kl-softmax, bias-corrected-sgd, network, fisher "
             "(after a feature selection with squares, planned in Python); for releases of numbers: noise-aware-regression, "
-            "bias-corrected-sgd-regression."
+            "bias-corrected-sgd-regression [noise-aware, or noise-aware-regression for numbers]."
         ),
-    ] = "noise-aware",
+    ] = None,
     image_shape: Annotated[
         str | None,
         typer.Option(help="network: shape of the features, channels first, as in 3x32x32."),
@@ -44,23 +44,30 @@ def train_command(
 ) -> None:
     """Train a model on a release.
 
-    Example:
+    Examples:
         privmix train release/ --out model.safetensors
+
         privmix train pixels/ --learner network --image-shape 3x32x32 --out network.safetensors
 
     """
     from privmix.learners import LEARNERS, save_model
+    from privmix.learners.base import target_of
     from privmix.store import Release
     from privmix.verification import check_files
 
-    made = LEARNERS[_validate.one_of("--learner", learner, LEARNERS)]()
+    if learner is not None:
+        _validate.one_of("--learner", learner, LEARNERS)
     shape = None if image_shape is None else _image_shape(image_shape)
-    _set_options(made, learner, image_shape=shape, epochs=epochs, denoise=denoise)
     if out.is_dir() or not out.absolute().parent.is_dir():
         _validate.fail("--out", "a file in an existing folder", str(out))
     if any((parent / "certificate.json").exists() for parent in out.absolute().parents):
         _validate.fail("--out", "a file outside of any release, which it would break", str(out))
     published = Release(folder)
+    if learner is None:
+        numbers = target_of(published) == "regression"
+        learner = "noise-aware-regression" if numbers else "noise-aware"
+    made = LEARNERS[learner]()
+    _set_options(made, learner, image_shape=shape, epochs=epochs, denoise=denoise)
     if (changed := check_files(published)) != []:
         _validate.fail(str(folder), "a release as it was sealed; see privmix verify", changed[0])
     if not published.certificate.private:

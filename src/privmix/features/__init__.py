@@ -52,6 +52,8 @@ def make_extractor(name: str, **parameters: Any) -> Extractor:
     try:
         extractor: Extractor = made(**parameters)
     except TypeError as error:  # a parameter without a default is missing
+        if name == "tabular":
+            _validate.fail("extractor tabular", "TabularExtractor(schema.table)", "no table")
         _validate.fail(f"extractor {name}", f"parameters {', '.join(known)}", str(error))
     return extractor
 

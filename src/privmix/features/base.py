@@ -47,6 +47,11 @@ class BaseExtractor(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def identity(self) -> ExtractorIdentity:
         """Name, parameters and digest, for the certificate."""
 
+    @property
+    def norm_bound(self) -> float | None:
+        """The largest L2 norm that a vector can have, where that is publicly known."""
+        return None
+
     @abstractmethod
     def _features(self, records: Sequence[Any]) -> NDArray[np.float32]:
         """Return the features of a few records, none of them None; may raise WrongRecord."""

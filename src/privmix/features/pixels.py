@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +38,11 @@ class PixelExtractor(BaseExtractor):
     def num_features(self) -> int:
         """Width of a feature vector."""
         return self.channels * self.size**2
+
+    @property
+    def norm_bound(self) -> float:
+        """The largest L2 norm that a vector can have."""
+        return math.sqrt(self.num_features)
 
     @cached_property
     def identity(self) -> ExtractorIdentity:

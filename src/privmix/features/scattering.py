@@ -46,6 +46,11 @@ class ScatteringExtractor(BatchExtractor):
         """Width of a feature vector."""
         return self.channels * 81 * (self.size // 4) ** 2
 
+    @property
+    def norm_bound(self) -> float:
+        """The largest L2 norm that a vector can have."""
+        return 1.0
+
     @cached_property
     def identity(self) -> ExtractorIdentity:
         """Name, parameters and digest, for the certificate."""

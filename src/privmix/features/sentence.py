@@ -58,6 +58,11 @@ class SentenceExtractor(BaseExtractor):
         """Width of a feature vector."""
         return int(self._network.get_embedding_dimension())
 
+    @property
+    def norm_bound(self) -> float | None:
+        """The largest L2 norm that a vector can have, if the model scales it."""
+        return 1.0 if type(list(self._network.children())[-1]).__name__ == "Normalize" else None
+
     @cached_property
     def identity(self) -> ExtractorIdentity:
         """Name, parameters and digest, for the certificate."""

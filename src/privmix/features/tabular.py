@@ -69,6 +69,11 @@ class TabularExtractor(BaseExtractor):
         """Width of a feature vector."""
         return self.schema.num_features
 
+    @property
+    def norm_bound(self) -> float:
+        """The largest L2 norm that a vector can have."""
+        return self.schema.norm_bound
+
     @cached_property
     def identity(self) -> ExtractorIdentity:
         """Name, parameters and digest, for the certificate."""

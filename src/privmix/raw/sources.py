@@ -208,9 +208,8 @@ class TableRecords(_Source):
                 _validate.fail("schema", f"the columns of {self.name}: {shown}", repr(lacking[0]))
             for option, name in aside:
                 if name in {c.name for c in table.columns}:
-                    _validate.fail(
-                        "schema", f"columns other than the {option} {name!r}", repr(name)
-                    )
+                    allowed = f"no feature that is the {option}: delete the line of {name!r}"
+                    _validate.fail("schema.table.columns", allowed, repr(name))
         elif column is None:
             _validate.fail(f"{self.kind} column", f"a column of {self.name}: {shown}", "nothing")
         if count == 0:

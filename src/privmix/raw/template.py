@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,16 @@ import pyarrow as pa
 from privmix import _validate
 from privmix.columns import EXAMPLES
 from privmix.raw.opening import SUFFIXES, column_types, readable
+from privmix.schema import Target
 
 
-def schema_template(path: str | Path, label: str | None = None) -> tuple[str, list[str]]:
+def schema_template(
+    path: str | Path,
+    label: str | Sequence[str] = (),
+    *,
+    unit_column: str | None = None,
+    target: Target | None = None,
+) -> tuple[str, list[str]]:
     """Return a schema with nulls for the public facts that the data holder must state.
 
     Nothing is read but the names of the columns and the types that the file states; no value,
@@ -23,17 +31,22 @@ def schema_template(path: str | Path, label: str | None = None) -> tuple[str, li
 
     Args:
         path: A ``.parquet``, ``.csv``, ``.arrow``, ``.feather`` or ``.ipc`` file.
-        label: The label column, which is no feature.
+        label: The label columns, which are no features.
+        unit_column: The column of the records' owners, which is none either.
+        target: What a label is; see ``Schema``. None: a class where there is at most one label
+            column, else left open.
 
     Returns:
         JSON text, and the names of columns left out since no type of a table schema fits them
         (images, lists, times of day).
 
     Raises:
-        InvalidInputError: No such file, another kind of file, or no such label column.
+        InvalidInputError: No such file, another kind of file, or no such column.
 
     """
     path = Path(path)
+    labels = [label] if isinstance(label, str) else list(label)
+    facts = _label_facts(labels, target)
     allowed = f"a table in a file ending in {', '.join(SUFFIXES)}; --extractor for texts and images"
     if not path.is_file():
         _validate.fail(str(path), allowed, "a folder" if path.is_dir() else "no such file")
@@ -41,13 +54,19 @@ def schema_template(path: str | Path, label: str | None = None) -> tuple[str, li
         _validate.fail(str(path), allowed, repr(path.suffix))
     with readable(path, path.suffix.lower()):
         types = column_types(path)
-    if label is not None and label not in types.names:
-        _validate.fail("--label", f"a column of {path}: {', '.join(types.names)}", repr(label))
+    asked = [("--label", name) for name in labels]
+    asked += [] if unit_column is None else [("--unit-column", unit_column)]
+    aside = [name for _, name in asked]
+    for option, name in asked:
+        if name not in types.names:
+            _validate.fail(option, f"a column of {path}: {', '.join(types.names)}", repr(name))
+        if aside.count(name) > 1:
+            _validate.fail(option, "a column that is named once", repr(name))
     typed = path.suffix.lower() != ".csv"
     columns: list[dict[str, Any]] = []
     left_out = []
     for field in types:
-        if field.name == label:
+        if field.name in aside:
             continue
         kind = _column_type(field.type) if typed else None
         if typed and kind is None:
@@ -57,22 +76,50 @@ def schema_template(path: str | Path, label: str | None = None) -> tuple[str, li
                 {"name": field.name, "type": kind, **dict.fromkeys(EXAMPLES.get(kind or "", ()))}
             )
     lines = ",\n".join(f"      {json.dumps(column)}" for column in columns)
-    text = (
-        '{\n  "classes": null,\n  "num_records": null,\n'
-        f'  "table": {{\n    "columns": [\n{lines}\n    ]\n  }}\n}}\n'
-    )
-    return text, left_out
+    return _template(facts, f'"table": {{\n    "columns": [\n{lines}\n    ]\n  }}'), left_out
 
 
-def features_template(num_features: int) -> str:
+def features_template(
+    num_features: int,
+    norm_bound: float | None,
+    label: Sequence[str] = (),
+    *,
+    target: Target | None = None,
+) -> str:
     """Return a schema with nulls for what an extractor of texts or images does not settle.
 
-    Its clip norm of 1 suits features of any scale: the default plan scales every vector to it.
+    Args:
+        num_features: Width of its vectors.
+        norm_bound: The largest norm that they can have; without one the clip norm is left open.
+        label: The label columns; see :func:`schema_template`.
+        target: What a label is.
+
     """
-    return (
-        '{\n  "classes": null,\n  "num_records": null,\n'
-        f'  "num_features": {num_features},\n  "feature_clip_norm": 1.0\n}}\n'
-    )
+    sizes = {"num_features": num_features, "feature_clip_norm": norm_bound}
+    return _template(_label_facts(list(label), target), _lines(sizes))
+
+
+def _label_facts(labels: list[str], target: Target | None) -> dict[str, Any]:
+    """Return what a schema says of labels; named columns name the entries of a label vector."""
+    if target == "class" and len(labels) > 1:
+        _validate.fail("--label", "1 column for target class", len(labels))
+    if target == "class" or (target is None and len(labels) < 2):
+        return {"classes": None}
+    named = len(labels) > 1 or (target == "regression" and bool(labels))
+    facts: dict[str, Any] = {"classes": labels if named else None, "target": target}
+    if target == "multilabel":
+        facts["max_labels"] = None
+    if target == "regression":
+        facts["target_bounds"] = [[None, None]] * len(labels) if named else None
+    return facts
+
+
+def _template(facts: dict[str, Any], rest: str) -> str:
+    return "{\n  " + _lines({**facts, "num_records": None}) + ",\n  " + rest + "\n}\n"
+
+
+def _lines(facts: dict[str, Any]) -> str:
+    return ",\n  ".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in facts.items())
 
 
 def _column_type(kind: pa.DataType) -> str | None:
