@@ -743,3 +743,38 @@ class TestRefused:
     def test_arguments(self, source, options, words):
         with pytest.raises(InvalidInputError, match=words):
             open_records(source, kind="text", **options)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_categories_of_pandas_stay_integers(missing):
+    """With one of them missing pandas would make floating-point numbers of all."""
+    ids = [2**53 + 1, 2**53]
+    last = None if missing else ids[0]
+    cells = pd.Series(pd.Categorical([*ids, last], categories=ids))
+    frame = pd.DataFrame({"text": ["x", "y", "z"], "label": cells, "who": cells})
+    options = {"kind": "text", "classes": ids, "on_bad_record": "zero"}
+    columns = {"column": "text", "label": "label", "unit_column": "who"}
+    sequences = {"labels": cells, "units": cells}
+    for source, where in ((frame, columns), (["x", "y", "z"], sequences)):
+        (block,) = open_records(source, **options, **where).blocks(9)
+        assert block.labels.tolist() == block.units.tolist() == [*ids, last]
+
+
+def test_labels_that_lost_digits_are_refused():
+    ids = [2**53 + 1, 2**53]
+    lossy = pd.Series([2.0**53, None])
+    options = {"kind": "text", "classes": ids, "on_bad_record": "zero"}
+    words = "label.*: allowed is integers or texts .* received a column of (double|float64)"
+    with pytest.raises(InvalidInputError, match=words):
+        open_records(["x", "y"], labels=lossy, **options)
+    frame = pd.DataFrame({"text": ["x", "y"], "label": lossy})
+    with pytest.raises(InvalidInputError, match=words):
+        list(open_records(frame, column="text", label="label", **options).blocks(9))
+    mixed = open_records(["x", "y"], labels=[2.0**53, 2**53], **options)
+    assert gather(mixed)[1:] == ([None, 2**53], [True, False])
+
+
+@pytest.mark.parametrize("nothing", [pd.NA, pd.NaT, float("nan"), None])
+def test_what_pandas_has_for_a_missing_label(nothing):
+    records = open_records(["x", "y"], kind="text", labels=["a", nothing], on_bad_record="zero")
+    assert gather(records)[1:] == (["a", None], [False, True])

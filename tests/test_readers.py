@@ -7,7 +7,7 @@ import pytest
 
 from privmix import InvalidInputError, Schema
 from privmix.readers import open_labelled, read_labelled
-from privmix.records import bound_records
+from privmix.records import bound_records, match_labels
 
 X = np.array([[0.5, 1.0], [2.0, -3.0], [0.0, 0.25]])
 Y = ["a", "b", "a"]
@@ -125,8 +125,10 @@ def test_labels_and_owners_that_are_not_utf8(tmp_path, kind, coded):
         bound_records(data.features, data.labels, schema)
     bounded = bound_records(data.features, data.labels, schema, "zero")
     assert bounded.blank.tolist() == [False, True, True]
-    with pytest.raises(InvalidInputError, match=r"units\[1\]: allowed is an integer or a string"):
-        bound_records(data.features, data.labels, schema, "zero", units=data.units)
+    bounded = bound_records(data.features, ["a"] * 3, schema, "zero", units=data.units)
+    assert bounded.blank.tolist() == [False, True, True]
+    with pytest.raises(InvalidInputError, match=r"units\[1\]: .* bytes that are no text"):
+        bound_records(data.features, ["a"] * 3, schema, units=data.units)
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.float32(), 2), pa.list_(pa.int64())])
@@ -311,3 +313,26 @@ class TestUnitColumns:
         (tmp_path / "t.csv").write_text("u,who,label\n1,7,a\n")
         with pytest.raises(InvalidInputError, match="--unit-column: .*received 'whom'"):
             read_labelled(tmp_path / "t.csv", label="label", unit_column="whom")
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "npz"])
+def test_labels_that_lost_digits_are_refused(tmp_path, suffix):
+    """One missing label makes pandas write all integers as floating-point numbers."""
+    classes = [2**53, 2**53 + 1]
+    data = tmp_path / f"t.{suffix}"
+    keys = {}
+    for labels in (classes, [float(classes[0]), float("nan")]):
+        if suffix == "npz":
+            np.savez(data, x=X[:2], y=np.array(labels))
+            keys = {"features_key": "x", "label_key": "y"}
+        else:
+            write(data, {"u": X[:2, 0], "y": labels})
+            keys = {"label": "y"}
+        if labels is classes:
+            opened = read_labelled(data, classes=classes, **keys)
+            assert match_labels(opened.labels, classes).tolist() == [0, 1]
+    with pytest.raises(
+        InvalidInputError, match="for integers of 2\\^53 or more; received a column"
+    ):
+        opened = read_labelled(data, classes=classes, **keys)
+        match_labels(opened.labels, classes, strict=False)

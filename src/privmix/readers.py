@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from privmix import _validate
 from privmix.extractor import FeaturesHeader
+from privmix.records import refuse_floats
 from privmix.schema import Target
 from privmix.sources import (
     ArraySource,
@@ -132,7 +133,7 @@ def open_labelled(
         return _open_npz(path, features_key, label_key, unit_column)
     if suffix == ".zarr":
         return _open_zarr(path, features_key, label_key, unit_column)
-    columns = _Columns(label_names(label, classes, target), unit_column, target)
+    columns = _Columns(label_names(label, classes, target), unit_column, target, classes)
     if suffix == ".csv":
         table = _read_table(path, columns)
         features = _features_of(path, table.drop_columns(columns.others))
@@ -153,6 +154,7 @@ class _Columns(NamedTuple):
     labels: list[str]
     unit: str | None
     target: Target
+    classes: Sequence[int] | Sequence[str]
 
     @property
     def others(self) -> list[str]:
@@ -186,7 +188,9 @@ class _Columns(NamedTuple):
         """Return the labels and the owners in a table."""
         units = None if self.unit is None else _label_column(table.column(self.unit))
         if self.target == "class":
-            return _label_column(table.column(self.labels[0])), units
+            labels = table.column(self.labels[0])
+            refuse_floats(f"{path}: {self.labels[0]}", labels, self.classes)
+            return _label_column(labels), units
         return _features_of(path, table.select(self.labels)), units
 
 

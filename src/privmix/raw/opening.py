@@ -29,7 +29,7 @@ from privmix.raw.sources import (
     scan_table,
 )
 from privmix.readers import check_parts
-from privmix.records import BadRecordPolicy
+from privmix.records import BadRecordPolicy, refuse_floats
 from privmix.schema import TARGETS, Target
 
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
@@ -124,6 +124,8 @@ def open_records(
         )
     if unit_column is not None:
         _validate.fail("unit_column", "nothing for records without columns", repr(unit_column))
+    if target == "class":
+        refuse_floats("labels", labels, classes)
     sequences = (by_position(given) for given in (source, labels, units))
     return _open_items(*sequences, kind=kind, options=options)
 

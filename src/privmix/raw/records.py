@@ -17,9 +17,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.records import LABEL_RULES, BadRecordPolicy
+from privmix.records import LABEL_RULES, BadRecordPolicy, is_rounded
 from privmix.schema import Target
-from privmix.units import is_missing
+from privmix.units import is_missing, is_nothing
 
 Kind = Literal["image", "text", "table"]
 Label = Any  # an integer or a string, or the numbers of a label vector; None where there is none
@@ -157,14 +157,14 @@ class RawRecords(ABC):
         if self.target != "class":
             return self._label_vector(label)
         label = decoded(label, "label")
-        if label is None or (isinstance(label, float) and label != label):
+        if is_nothing(label):
             raise BadRecord("a label", "nothing", "label")
         if not isinstance(label, Hashable) or isinstance(label, tuple):
             raise BadRecord("a single integer or string", shown(label), "label")
         if not len(self.classes):
             return label
         known = self._class_index()
-        if label not in known:
+        if label not in known or is_rounded(label):
             some = ", ".join(map(repr, self.classes[:5])) + (", ..." if self.classes[5:] else "")
             allowed = f"one of the schema's {len(self.classes)} classes ({some})"
             raise BadRecord(allowed, shown(label), "label")
