@@ -336,3 +336,34 @@ def test_labels_that_lost_digits_are_refused(tmp_path, suffix):
     ):
         opened = read_labelled(data, classes=classes, **keys)
         match_labels(opened.labels, classes, strict=False)
+
+
+@pytest.mark.parametrize("cell", ["abc", "", "2020-01-01", "1_0", "true", "+1", "0x10", "é"])
+@pytest.mark.parametrize("others", [["7", "-2"], ["0.5", "1e3"], ["true", "False"], ["0x1f", "3"]])
+def test_a_cell_of_a_csv_file_changes_its_own_record_alone(tmp_path, cell, others):
+    path, schema = (
+        tmp_path / "t.csv",
+        Schema(classes=("a", "b"), num_features=2, num_records=3, feature_clip_norm=1e6),
+    )
+    found = []
+    for last in (others[0], cell):
+        rows = [f"{others[0]},1,a", f"{others[1]},2,b", f"{last},3,a"]
+        path.write_text("\n".join(["x,y,label", *rows]) + "\n")
+        data = read_labelled(path, label="label")
+        bounded = bound_records(data.features, data.labels, schema, "zero")
+        found.append(bounded.features[:2].tolist())
+        assert bounded.blank[:2].tolist() == [False, False]
+    assert found[0] == found[1]
+    numbers = {"true": 1.0, "+1": 1.0, "0x10": 16.0}
+    assert bounded.blank[2] == (cell not in numbers)
+    if cell in numbers:
+        assert data.features[2].tolist() == [numbers[cell], 3.0]
+    else:
+        with pytest.raises(InvalidInputError, match=r"features\[2"):
+            bound_records(data.features, data.labels, schema)
+
+
+def test_a_csv_column_without_numbers_is_refused_with_advice(tmp_path):
+    (tmp_path / "t.csv").write_text("x,text,label\n1,abc,a\n2,def,b\n")
+    with pytest.raises(InvalidInputError, match="text: allowed is a column of numbers .--text-col"):
+        read_labelled(tmp_path / "t.csv", label="label")

@@ -275,3 +275,15 @@ def test_large_integers_as_floats_are_no_category():
     found, bad = encode(hashed, floats)
     assert bad == [False, True, False] and not found[1].any()
     assert np.array_equal(found[0], encode(hashed, integers)[0][0])
+
+
+def test_a_row_of_texts_for_nothing_is_a_blank_record():
+    """The same through the extractor alone and after the reader."""
+    schema = TableSchema(
+        columns=[{"name": "x", "type": "categorical", "categories": ["p"]}], constant=True
+    )
+    extractor, frame = TabularExtractor(schema), pd.DataFrame({"x": ["p", "NA", None]})
+    (block,) = open_records(frame, kind="table", table=schema).blocks(9)
+    alone = extractor.transform(frame)
+    assert np.array_equal(alone, extractor.transform(block.records))
+    assert alone.tolist() == [[1, 0, 0, 1], [0] * 4, [0] * 4]

@@ -124,11 +124,23 @@ def _plain(cells: pa.ChunkedArray, column: Column) -> pa.Array:
         cells = cells.cast(pa.string())
     elif pa.types.is_timestamp(kind) and kind.unit == "ns":  # what is below a microsecond is cut
         universal = cells.cast(pa.timestamp("ns", "UTC"))  # where no hour is there twice
-        cut = pc.floor_temporal(universal, unit="microsecond")
+        cut = _microseconds(universal.cast(pa.int64()))
         cells = cut.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", kind.tz))
-    elif pa.types.is_nested(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind):
+    elif (
+        isinstance(kind, pa.BaseExtensionType)
+        or pa.types.is_nested(kind)
+        or pa.types.is_time(kind)
+        or pa.types.is_duration(kind)
+    ):
         _validate.fail(column.name, "a column of numbers, texts, booleans or dates", f"{kind}")
     return cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
+
+
+def _microseconds(nanoseconds: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Divide by 1000, rounding down; Arrow's own rounding overflows at the earliest times."""
+    quotients = pc.divide(nanoseconds, 1000)
+    above = pc.greater(pc.multiply(quotients, 1000), nanoseconds)
+    return pc.subtract(quotients, above.cast(pa.int64()))
 
 
 def read_value(value: object, column: Column) -> float | str | bool | datetime | None:

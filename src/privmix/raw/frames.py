@@ -68,10 +68,10 @@ def as_rows(frame: Any, used: Collection[str]) -> Rows | pa.Table:
         _validate.fail("records", "columns with distinct names", "a repeated name")
     if not hasattr(frame, "iloc"):
         try:
-            table = frame if isinstance(frame, pa.Table) else pa.table(frame)
+            return pa.table(frame.select([name for name in names if name in used]))
         except _NOT_ARROW as error:
-            _validate.fail("records", "columns of Arrow's types", str(error).splitlines()[0])
-        return table.select([name for name in names if name in used])
+            allowed = "columns of Arrow's types, integers of at most 64 bits among them"
+            _validate.fail("records", allowed, str(error).splitlines()[0])
     columns = {
         name: _column(frame.iloc[:, place]) for place, name in enumerate(names) if name in used
     }

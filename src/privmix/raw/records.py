@@ -42,17 +42,20 @@ class Limits:
 
     Attributes:
         max_image_pixels: Height times width of an image, read off its header before it is decoded.
+        max_image_aspect: Long side of an image over its short one; a processor that scales the short
+            side up would make a strip of a few pixels too large for the memory.
         max_image_bytes: Size of an encoded image.
         max_text_chars: Length of a text in characters. Extractors look at a window of their own.
 
     """
 
     max_image_pixels: int = 1 << 25
+    max_image_aspect: int = 100
     max_image_bytes: int = 1 << 26
     max_text_chars: int = 100_000
 
     def __post_init__(self) -> None:
-        for name in ("max_image_pixels", "max_image_bytes", "max_text_chars"):
+        for name in self.__dataclass_fields__:
             _validate.integer(name, getattr(self, name))
 
 

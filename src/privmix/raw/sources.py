@@ -315,7 +315,8 @@ def _rebatch(tables: Iterator[pa.Table | Rows], size: int) -> Iterator[pa.Table 
 
 
 def _whole(tables: list[Any]) -> pa.Table | Rows:
-    return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+    # Of two files of a folder one may say that a column has no nulls.
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
 
 
 def _from(tables: Iterator[pa.Table], start: int) -> Iterator[pa.Table]:
