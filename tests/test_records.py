@@ -242,3 +242,13 @@ def test_categories_of_pandas_stay_integers(missing):
     for labels in (cells, pd.Series(cells), pd.Index(cells)):
         found = match_labels(labels, classes, strict=False).tolist()
         assert found == [0, 1, -1 if missing else 0]
+
+
+def test_polars_integers_beyond_64_bits_are_refused():
+    wide = pl.Series("x", [2**70, 1], dtype=pl.Int128)
+    schema = Schema(classes=("a", "b"), num_features=1, num_records=2, feature_clip_norm=1.0)
+    words = "allowed is values of a type that NumPy has; received .*128"
+    with pytest.raises(InvalidInputError, match=f"features: {words}"):
+        bound_records(wide.to_frame(), ["a", "a"], schema)
+    with pytest.raises(InvalidInputError, match=f"units: {words}"):
+        bound_records(np.eye(2)[:, :1], ["a", "a"], schema, units=wide)

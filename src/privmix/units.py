@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from privmix import _validate
 from privmix.rng import KeyStream
-from privmix.sources import from_categories
+from privmix.sources import from_categories, to_array
 
 _KEY_WORDS = 8  # 64 bytes, the longest key of BLAKE2b
 _DIGEST_BYTES = 16
@@ -137,11 +137,9 @@ def match_units(ids: ArrayLike, *, strict: bool = True) -> Units:
 
 
 def _identifiers(ids: ArrayLike) -> NDArray[Any]:
-    if np.ma.is_masked(ids):
-        _validate.fail("units", "an array without masked values", "a masked array")
     ids = from_categories(ids)
     # Of a list that mixes kinds NumPy would make strings throughout.
-    values = np.asarray(ids) if hasattr(ids, "dtype") else _objects(ids)
+    values = to_array("units", ids) if hasattr(ids, "dtype") else _objects(ids)
     if values.ndim != 1:
         _validate.fail("units", "shape (records,)", f"shape {values.shape}")
     if values.dtype.kind not in "iuUO":

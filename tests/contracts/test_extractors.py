@@ -8,7 +8,9 @@ whole data set all break that.
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -237,6 +239,30 @@ class _Breaks(_ByPlace):
 def test_models_that_make_no_features_are_refused(kind, words):
     with pytest.raises(InvalidInputError, match=f"extractor by-place: .*{words}"):
         kind().transform([np.zeros(4, np.float32)])
+
+
+def test_a_timm_model_is_as_wide_as_its_output(monkeypatch):
+    """Some of its models have a wider layer after the channels that ``num_features`` counts."""
+
+    class Network(torch.nn.Module):
+        num_features = 3
+
+        def forward(self, batch):
+            return batch.flatten(1)[:, :5]
+
+    def create_transform(**_):
+        return lambda image: torch.from_numpy(np.asarray(image, np.float32).T.copy())
+
+    data = SimpleNamespace(
+        resolve_data_config=lambda *_, **__: {"input_size": (3, 4, 4)},
+        create_transform=create_transform,
+    )
+    package = SimpleNamespace(create_model=lambda *_, **__: Network(), data=data)
+    monkeypatch.setitem(sys.modules, "timm", package)
+    monkeypatch.setitem(sys.modules, "timm.data", data)
+    extractor = make_extractor("timm", model="any", device="cpu")
+    assert extractor.num_features == 5
+    assert extractor.transform(make_images(2, (4, 4, 3))).shape == (2, 5)
 
 
 @pytest.mark.parametrize("kind", ["segformer", "mae"])
