@@ -22,7 +22,10 @@ def make_texts(count: int, seed: int = 0) -> list[str]:
 
 
 def save_vision_model(folder: Path, kind: str) -> Path:
-    """Save a tiny ViT, ConvNeXt or CLIP with random weights, and its image processor."""
+    """Save a tiny ViT, ConvNeXt, CLIP, or a model without a pooled output (MAE, SegFormer).
+
+    The weights are random; the image processor is saved too.
+    """
     import transformers as t
 
     torch.manual_seed(0)
@@ -33,6 +36,15 @@ def save_vision_model(folder: Path, kind: str) -> Path:
         config = t.ViTConfig(**small, **patches)
         without = t.ViTForImageClassification(config)
         model = t.ViTModel(config) if kind == "vit" else without
+        processor = t.ViTImageProcessorPil(size=side)
+    elif kind == "mae":
+        decoder = {f"decoder_{key}": value for key, value in small.items()}
+        config = t.ViTMAEConfig(**small, **patches, **decoder, decoder_num_hidden_layers=1)
+        model, processor = t.ViTMAEModel(config), t.ViTImageProcessorPil(size=side)
+    elif kind == "segformer":
+        one = {"depths": [1], "sr_ratios": [1], "patch_sizes": [3], "strides": [2]}
+        wide = {"hidden_sizes": [8], "num_attention_heads": [1], "mlp_ratios": [1]}
+        model = t.SegformerModel(t.SegformerConfig(num_encoder_blocks=1, **one, **wide))
         processor = t.ViTImageProcessorPil(size=side)
     elif kind == "convnext":
         sizes = {"hidden_sizes": [8, 12], "depths": [1, 1], "num_stages": 2, "image_size": 16}

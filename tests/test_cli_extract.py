@@ -23,7 +23,7 @@ from privmix import Release, Schema, load_model, plan_release, release, verify
 from privmix.cli import main
 from privmix.cli._raw import kept_features
 from privmix.extractor import FeaturesHeader
-from privmix.features import make_extractor
+from privmix.features import extraction, make_extractor
 from privmix.journal import RunFolder
 
 Image = pytest.importorskip("PIL.Image")
@@ -495,3 +495,18 @@ def test_a_path_that_leads_nowhere_is_told_first(run, tmp_path):
     ):
         _, told = run(*words, fails=2)
         assert told.startswith("error: none.csv: ") and "no such file" in told
+
+
+def test_extract_leaves_a_file_that_appears_meanwhile(run, tmp_path, monkeypatch):
+    source, out = tmp_path / "a.parquet", tmp_path / "features.parquet"
+    write_images(source)
+    make_part = extraction._make_part
+
+    def appear(*given):
+        out.write_text("theirs")
+        make_part(*given)
+
+    monkeypatch.setattr(extraction, "_make_part", appear)
+    words = ["extract", source, "--image-column", "img", "--extractor", "pixels:size=6"]
+    assert "a new file" in run(*words, "--out", out, fails=2)[1]
+    assert out.read_text() == "theirs"

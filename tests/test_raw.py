@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
+import torch
 from PIL import Image
 
 from privmix import InvalidInputError
@@ -23,6 +24,7 @@ from privmix.columns import TableSchema
 from privmix.features import make_extractor
 from privmix.raw import Limits, open_records
 from privmix.raw.records import object_array
+from privmix.readers import parquet_files
 
 TABLE = TableSchema(
     columns=[
@@ -743,3 +745,105 @@ class TestRefused:
     def test_arguments(self, source, options, words):
         with pytest.raises(InvalidInputError, match=words):
             open_records(source, kind="text", **options)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_categories_of_pandas_stay_integers(missing):
+    """With one of them missing pandas would make floating-point numbers of all."""
+    ids = [2**53 + 1, 2**53]
+    last = None if missing else ids[0]
+    cells = pd.Series(pd.Categorical([*ids, last], categories=ids))
+    frame = pd.DataFrame({"text": ["x", "y", "z"], "label": cells, "who": cells})
+    options = {"kind": "text", "classes": ids, "on_bad_record": "zero"}
+    columns = {"column": "text", "label": "label", "unit_column": "who"}
+    sequences = {"labels": cells, "units": cells}
+    for source, where in ((frame, columns), (["x", "y", "z"], sequences)):
+        (block,) = open_records(source, **options, **where).blocks(9)
+        assert block.labels.tolist() == block.units.tolist() == [*ids, last]
+
+
+def test_labels_that_lost_digits_are_refused():
+    ids = [2**53 + 1, 2**53]
+    lossy = pd.Series([2.0**53, None])
+    options = {"kind": "text", "classes": ids, "on_bad_record": "zero"}
+    words = "label.*: allowed is integers or texts .* received a column of (double|float64)"
+    with pytest.raises(InvalidInputError, match=words):
+        open_records(["x", "y"], labels=lossy, **options)
+    frame = pd.DataFrame({"text": ["x", "y"], "label": lossy})
+    with pytest.raises(InvalidInputError, match=words):
+        list(open_records(frame, column="text", label="label", **options).blocks(9))
+    mixed = open_records(["x", "y"], labels=[2.0**53, 2**53], **options)
+    assert gather(mixed)[1:] == ([None, 2**53], [True, False])
+
+
+@pytest.mark.parametrize("nothing", [pd.NA, pd.NaT, float("nan"), None])
+def test_what_pandas_has_for_a_missing_label(nothing):
+    records = open_records(["x", "y"], kind="text", labels=["a", nothing], on_bad_record="zero")
+    assert gather(records)[1:] == (["a", None], [False, True])
+
+
+def test_a_folder_of_parquet_files_is_the_same_to_all_readers(tmp_path):
+    for place in ("0", ".hidden", "_new", "sub/3", "_old/4"):
+        path = tmp_path / f"{place}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"age": [float(len(place))], "sex": ["f"], "label": ["a"]}), path)
+    rows = gather(open_records(tmp_path, kind="table", table=TABLE, label="label"))[0]
+    assert [row["age"] for row in rows] == [1.0, 5.0]
+    assert parquet_files(tmp_path) == [tmp_path / "0.parquet", tmp_path / "sub" / "3.parquet"]
+
+
+def test_files_of_a_folder_may_differ_in_whether_nulls_are_allowed(tmp_path):
+    for i, nullable in enumerate((True, False)):
+        fields = [pa.field("age", pa.float64(), nullable=nullable), pa.field("sex", pa.string())]
+        table = pa.table({"age": [float(i)], "sex": ["f"]}, schema=pa.schema(fields))
+        pq.write_table(table, tmp_path / f"{i}.parquet")
+    records = open_records(tmp_path, kind="table", table=TABLE)
+    assert [row["age"] for row in gather(records)[0]] == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("shape", [(1, 101), (202, 2)])
+def test_strips_are_bad_records(shape):
+    strip, edge = np.zeros(shape, np.uint8), np.zeros((1, 100), np.uint8)
+    for item in (strip, png(strip), Image.fromarray(strip)):
+        records = open_records([edge, item], kind="image", on_bad_record="zero")
+        assert gather(records)[2] == [False, True]
+    with pytest.raises(InvalidInputError, match="at most 100 times the short one"):
+        gather(open_records([edge, strip], kind="image"))
+    wide = open_records([strip], kind="image", limits=Limits(max_image_aspect=200))
+    assert gather(wide)[2] == [False]
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch.zeros(2, 2, dtype=torch.bfloat16), torch.zeros(2, 2).to_sparse()]
+)
+def test_tensors_that_numpy_cannot_hold_are_bad_records(tensor):
+    records = open_records([np.zeros((2, 2)), tensor], kind="image", on_bad_record="zero")
+    assert gather(records)[2] == [False, True]
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_the_earliest_and_latest_nanoseconds(zone):
+    table = TableSchema(
+        columns=[
+            {"name": "t", "type": "datetime", "earliest": "2000-01-01", "latest": "2001-01-01"}
+        ]
+    )
+    times = [-(2**63), -1001, -1000, -1, 0, 999, 1000, 2**63 - 1]
+    cells = pa.table({"t": pa.array(times, pa.timestamp("ns", zone))})
+    (block,) = open_records(cells, kind="table", table=table).blocks(9)
+    found = block.records["t"].cast(pa.int64()).to_pylist()
+    assert found == [time // 1000 for time in times]
+
+
+def test_extension_types_are_refused_by_column():
+    cells = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0" * 16], pa.binary(16)))
+    frame = pa.table({"age": [1.0], "sex": cells})
+    with pytest.raises(InvalidInputError, match="sex: allowed is a column of numbers, .*uuid"):
+        gather(open_records(frame, kind="table", table=TABLE))
+
+
+def test_polars_integers_beyond_64_bits():
+    frame = pl.DataFrame({"age": [1.0], "sex": ["f"], "n": pl.Series([2**70], dtype=pl.Int128)})
+    assert gather(open_records(frame, kind="table", table=TABLE))[2] == [False]
+    with pytest.raises(InvalidInputError, match="integers of at most 64 bits"):
+        open_records(frame, kind="table", table=TABLE, unit_column="n")

@@ -7,7 +7,7 @@ import pytest
 
 from privmix import InvalidInputError, Schema
 from privmix.readers import open_labelled, read_labelled
-from privmix.records import bound_records
+from privmix.records import bound_records, match_labels
 
 X = np.array([[0.5, 1.0], [2.0, -3.0], [0.0, 0.25]])
 Y = ["a", "b", "a"]
@@ -125,8 +125,10 @@ def test_labels_and_owners_that_are_not_utf8(tmp_path, kind, coded):
         bound_records(data.features, data.labels, schema)
     bounded = bound_records(data.features, data.labels, schema, "zero")
     assert bounded.blank.tolist() == [False, True, True]
-    with pytest.raises(InvalidInputError, match=r"units\[1\]: allowed is an integer or a string"):
-        bound_records(data.features, data.labels, schema, "zero", units=data.units)
+    bounded = bound_records(data.features, ["a"] * 3, schema, "zero", units=data.units)
+    assert bounded.blank.tolist() == [False, True, True]
+    with pytest.raises(InvalidInputError, match=r"units\[1\]: .* bytes that are no text"):
+        bound_records(data.features, ["a"] * 3, schema, units=data.units)
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.float32(), 2), pa.list_(pa.int64())])
@@ -311,3 +313,57 @@ class TestUnitColumns:
         (tmp_path / "t.csv").write_text("u,who,label\n1,7,a\n")
         with pytest.raises(InvalidInputError, match="--unit-column: .*received 'whom'"):
             read_labelled(tmp_path / "t.csv", label="label", unit_column="whom")
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "npz"])
+def test_labels_that_lost_digits_are_refused(tmp_path, suffix):
+    """One missing label makes pandas write all integers as floating-point numbers."""
+    classes = [2**53, 2**53 + 1]
+    data = tmp_path / f"t.{suffix}"
+    keys = {}
+    for labels in (classes, [float(classes[0]), float("nan")]):
+        if suffix == "npz":
+            np.savez(data, x=X[:2], y=np.array(labels))
+            keys = {"features_key": "x", "label_key": "y"}
+        else:
+            write(data, {"u": X[:2, 0], "y": labels})
+            keys = {"label": "y"}
+        if labels is classes:
+            opened = read_labelled(data, classes=classes, **keys)
+            assert match_labels(opened.labels, classes).tolist() == [0, 1]
+    with pytest.raises(
+        InvalidInputError, match="for integers of 2\\^53 or more; received a column"
+    ):
+        opened = read_labelled(data, classes=classes, **keys)
+        match_labels(opened.labels, classes, strict=False)
+
+
+@pytest.mark.parametrize("cell", ["abc", "", "2020-01-01", "1_0", "true", "+1", "0x10", "é"])
+@pytest.mark.parametrize("others", [["7", "-2"], ["0.5", "1e3"], ["true", "False"], ["0x1f", "3"]])
+def test_a_cell_of_a_csv_file_changes_its_own_record_alone(tmp_path, cell, others):
+    path, schema = (
+        tmp_path / "t.csv",
+        Schema(classes=("a", "b"), num_features=2, num_records=3, feature_clip_norm=1e6),
+    )
+    found = []
+    for last in (others[0], cell):
+        rows = [f"{others[0]},1,a", f"{others[1]},2,b", f"{last},3,a"]
+        path.write_text("\n".join(["x,y,label", *rows]) + "\n")
+        data = read_labelled(path, label="label")
+        bounded = bound_records(data.features, data.labels, schema, "zero")
+        found.append(bounded.features[:2].tolist())
+        assert bounded.blank[:2].tolist() == [False, False]
+    assert found[0] == found[1]
+    numbers = {"true": 1.0, "+1": 1.0, "0x10": 16.0}
+    assert bounded.blank[2] == (cell not in numbers)
+    if cell in numbers:
+        assert data.features[2].tolist() == [numbers[cell], 3.0]
+    else:
+        with pytest.raises(InvalidInputError, match=r"features\[2"):
+            bound_records(data.features, data.labels, schema)
+
+
+def test_a_csv_column_without_numbers_is_refused_with_advice(tmp_path):
+    (tmp_path / "t.csv").write_text("x,text,label\n1,abc,a\n2,def,b\n")
+    with pytest.raises(InvalidInputError, match="text: allowed is a column of numbers .--text-col"):
+        read_labelled(tmp_path / "t.csv", label="label")

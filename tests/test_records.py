@@ -3,6 +3,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -218,3 +219,36 @@ def test_private_objects_do_not_show_themselves():
         records.digest()
         != bound_records(np.full((3, 2), 0.5), [0, 1, 1], make_schema(num_features=2)).digest()
     )
+
+
+def test_large_integers_among_floats_are_refused_by_type():
+    """2^53 and 2^53 + 1 are one floating-point number: which class it was cannot be told."""
+    classes = [2**53 + 1, 2**53]
+    for labels in (
+        np.array([2.0**53, np.nan]),
+        pd.Series([2.0**53]),
+        pd.Series([2.5], dtype="category"),
+    ):
+        with pytest.raises(InvalidInputError, match="integers or texts .* for integers of 2"):
+            match_labels(labels, classes, strict=False)
+    assert match_labels([2**53, 2.0**53, 2**53 + 1], classes, strict=False).tolist() == [1, -1, 0]
+    assert match_labels(np.array([2.0**60, 1.0]), [1, 2], strict=False).tolist() == [-1, 0]
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_categories_of_pandas_stay_integers(missing):
+    classes = [2**53 + 1, 2**53]
+    cells = pd.Categorical([*classes, None if missing else classes[0]], categories=classes)
+    for labels in (cells, pd.Series(cells), pd.Index(cells)):
+        found = match_labels(labels, classes, strict=False).tolist()
+        assert found == [0, 1, -1 if missing else 0]
+
+
+def test_polars_integers_beyond_64_bits_are_refused():
+    wide = pl.Series("x", [2**70, 1], dtype=pl.Int128)
+    schema = Schema(classes=("a", "b"), num_features=1, num_records=2, feature_clip_norm=1.0)
+    words = "allowed is values of a type that NumPy has; received .*128"
+    with pytest.raises(InvalidInputError, match=f"features: {words}"):
+        bound_records(wide.to_frame(), ["a", "a"], schema)
+    with pytest.raises(InvalidInputError, match=f"units: {words}"):
+        bound_records(np.eye(2)[:, :1], ["a", "a"], schema, units=wide)

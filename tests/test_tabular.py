@@ -258,3 +258,42 @@ def test_the_table_is_asked_for_and_printed_by_its_digest():
     columns = [{"name": "age", "type": "numeric", "lower": 0, "upper": 9}]
     identity = TabularExtractor(json.dumps({"columns": columns})).identity
     assert str(identity) == f"tabular(digest {identity.digest[:12]})"
+
+
+def test_large_integers_as_floats_are_no_category():
+    """From 2^53 on floating-point numbers stand for several integers."""
+    large, small, hashed = (
+        TableSchema(columns=[{"name": "x", "type": "categorical", **kind}])
+        for kind in ({"categories": [2**53, 1]}, {"categories": [1, 2]}, {"num_buckets": 64})
+    )
+
+    def encode(schema, values):
+        records = open_records(
+            pd.DataFrame({"x": values}), kind="table", table=schema, on_bad_record="zero"
+        )
+        (block,) = records.blocks(9)
+        return TabularExtractor(schema).transform(block.records), block.bad.tolist()
+
+    floats = pd.Series([1.0, 2.0**53, None])
+    integers = pd.Series([1, 2**53, None], dtype="Int64")
+    with pytest.raises(InvalidInputError, match="x: allowed is integers or texts .* double"):
+        encode(large, floats)
+    assert encode(large, integers)[1] == [False] * 3
+    assert encode(large, pd.Series([1.0, 2.0**53, None], dtype=object))[1] == [False, True, False]
+    assert np.array_equal(encode(small, floats)[0], encode(small, integers)[0])  # unknown anyway
+    assert encode(small, floats)[1] == [False] * 3
+    found, bad = encode(hashed, floats)
+    assert bad == [False, True, False] and not found[1].any()
+    assert np.array_equal(found[0], encode(hashed, integers)[0][0])
+
+
+def test_a_row_of_texts_for_nothing_is_a_blank_record():
+    """The same through the extractor alone and after the reader."""
+    schema = TableSchema(
+        columns=[{"name": "x", "type": "categorical", "categories": ["p"]}], constant=True
+    )
+    extractor, frame = TabularExtractor(schema), pd.DataFrame({"x": ["p", "NA", None]})
+    (block,) = open_records(frame, kind="table", table=schema).blocks(9)
+    alone = extractor.transform(frame)
+    assert np.array_equal(alone, extractor.transform(block.records))
+    assert alone.tolist() == [[1, 0, 0, 1], [0] * 4, [0] * 4]

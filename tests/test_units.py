@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -136,3 +137,20 @@ def test_owners_do_not_show_themselves():
     assert repr(units) == "Units(<private>)"
     assert units.digest() != match_units(["alice", "alice"]).digest()
     assert units.digest() != match_units(["alice", "bo"]).digest()
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_categories_of_pandas_are_owners(missing):
+    owners = [2**53 + 1, 2**53]
+    cells = pd.Series(pd.Categorical([*owners, None if missing else owners[0]], categories=owners))
+    units = match_units(cells, strict=False)
+    assert units.codes.tolist() == [0, 1, -1 if missing else 0]
+    assert units.names == tuple(b"i%d" % owner for owner in owners)
+
+
+def test_bytes_that_are_no_text_are_a_missing_owner():
+    assert match_units(["a", b"\xff", "b"], strict=False).codes.tolist() == [0, -1, 1]
+    with pytest.raises(InvalidInputError, match=r"units\[1\]: .*zero.* bytes that are no text"):
+        match_units(["a", b"\xff", "b"])
+    with pytest.raises(InvalidInputError, match="a bytes"):
+        match_units(["a", b"c", "b"], strict=False)

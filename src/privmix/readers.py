@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 
 from privmix import _validate
 from privmix.extractor import FeaturesHeader
+from privmix.records import refuse_floats
 from privmix.schema import Target
 from privmix.sources import (
     ArraySource,
@@ -26,6 +29,8 @@ from privmix.sources import (
 
 SUFFIXES = (".parquet", ".csv", ".npz", ".npy", ".zarr")
 _BATCH_BYTES = 8 << 20
+_CSV_WORDS = dict.fromkeys((b"true", b"True", b"TRUE"), 1.0)
+_CSV_WORDS |= dict.fromkeys((b"false", b"False", b"FALSE"), 0.0)
 _BUFFER_BYTES = 32 << 20
 
 
@@ -86,7 +91,8 @@ def open_labelled(
 ) -> LabelledSource:
     """Open a file of labelled feature vectors, to be read in runs of records.
 
-    CSV files and compressed ``.npz`` files are read whole.
+    CSV files and compressed ``.npz`` files are read whole. A cell of a CSV file that is no number is NaN,
+    a bad record.
 
     Args:
         path: A ``.parquet`` or ``.csv`` file, a folder of Parquet files, an ``.npz`` or ``.npy``
@@ -132,7 +138,7 @@ def open_labelled(
         return _open_npz(path, features_key, label_key, unit_column)
     if suffix == ".zarr":
         return _open_zarr(path, features_key, label_key, unit_column)
-    columns = _Columns(label_names(label, classes, target), unit_column, target)
+    columns = _Columns(label_names(label, classes, target), unit_column, target, classes)
     if suffix == ".csv":
         table = _read_table(path, columns)
         features = _features_of(path, table.drop_columns(columns.others))
@@ -153,6 +159,7 @@ class _Columns(NamedTuple):
     labels: list[str]
     unit: str | None
     target: Target
+    classes: Sequence[int] | Sequence[str]
 
     @property
     def others(self) -> list[str]:
@@ -186,7 +193,9 @@ class _Columns(NamedTuple):
         """Return the labels and the owners in a table."""
         units = None if self.unit is None else _label_column(table.column(self.unit))
         if self.target == "class":
-            return _label_column(table.column(self.labels[0])), units
+            labels = table.column(self.labels[0])
+            refuse_floats(f"{path}: {self.labels[0]}", labels, self.classes)
+            return _label_column(labels), units
         return _features_of(path, table.select(self.labels)), units
 
 
@@ -251,7 +260,9 @@ def _open_zarr(
 
 def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
     """Open a Parquet file, or a folder of them, whose row groups are read one after another."""
-    files = _parquet_files(path)
+    files = parquet_files(path)
+    if not files:
+        _validate.fail(str(path), "a folder of Parquet files", "none in it")
     whole, units = _read_parquet_labels(path, files, columns)
     names = [n for n in pq.read_schema(files[0]).names if n not in columns.others]
     width = len(names)
@@ -291,18 +302,15 @@ def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
     return LabelledSource(IteratedSource(shape, sample.dtype, guarded, held), whole, units)
 
 
-def _parquet_files(path: Path) -> list[Path]:
+def parquet_files(path: Path) -> list[Path]:
     """Return a file, or those below a folder in order; hidden ones, as Arrow has it, are left out."""
     if not path.is_dir():
         return [path]
-    files = [
+    return [
         file
         for file in sorted(path.rglob("*.parquet"))
         if not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
     ]
-    if not files:
-        _validate.fail(str(path), "a folder of Parquet files", "none in it")
-    return files
 
 
 def _read_parquet_labels(
@@ -415,7 +423,38 @@ def _read_table(path: Path, columns: _Columns) -> pa.Table:
     if table.num_rows == 0:
         _validate.fail(str(path), "at least one record", "none")
     columns.check(path, names)
+    return _with_numbers(table, columns.texts)
+
+
+def _with_numbers(table: pa.Table, texts: Collection[str]) -> pa.Table:
+    """Read columns other than ``texts`` that became text for some cell's sake, cell by cell.
+
+    What a cell says does not depend on others: where it is no number it is a bad record. A column
+    without any number stays text, which is refused with advice.
+    """
+    for place, field in enumerate(table.schema):
+        if field.name in texts or not _is_text(field.type):
+            continue
+        cells = table.column(place).cast(pa.large_binary())
+        numbers = np.array([_csv_number(cell) for cell in cells.to_pylist()])
+        if not np.isnan(numbers).all():
+            table = table.set_column(place, field.name, pa.array(numbers))
     return table
+
+
+def _csv_number(cell: bytes | None) -> float:
+    """Return the number that Arrow makes of a cell in a column of numbers; NaN for no number."""
+    text = cell or b""
+    if text in _CSV_WORDS:
+        return _CSV_WORDS[text]
+    text = text.strip()
+    if re.fullmatch(b"0[xX][0-9a-fA-F]{1,16}", text):  # the bits of an integer
+        bits = int(text, 16)
+        return float(bits - (bits >> 63 << 64))
+    try:
+        return math.nan if b"_" in text else float(text)
+    except ValueError:
+        return math.nan
 
 
 def _as_classes(texts: NDArray[Any], classes: Sequence[int] | Sequence[str]) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -23,12 +23,14 @@ from privmix import _validate
 from privmix.resources import default_threads
 from privmix.rng import KeyStream
 from privmix.schema import Schema, Target
-from privmix.sources import Source, as_source, to_array
+from privmix.sources import Source, as_source, from_categories, to_array
 from privmix.units import Units, match_units
 
 BadRecordPolicy = Literal["error", "zero"]
 Progress = Callable[[int, int], None]
 
+FIRST_ROUNDED = 2**53  # from here on doubles skip integers
+EXACT_TYPES = "integers or texts (pandas: dtype 'Int64' or 'string')"
 _LARGEST = 32767  # of int16, the same on both sides of zero
 _SHARD_BYTES = 64 << 20  # as int16
 _PIECE_BYTES = 8 << 20  # as doubles
@@ -686,7 +688,13 @@ def match_labels(
     Returns:
         (count,) int32 indices into ``classes``.
 
+    Raises:
+        InvalidInputError: Another shape or kind, a label that is no class under ``strict``, or
+            floating-point labels where a class is an integer of magnitude 2^53 or more.
+
     """
+    labels = from_categories(labels)
+    refuse_floats("labels", labels, classes)
     values = to_array("labels", _one_by_one(labels))
     if values.ndim != 1:
         _validate.fail("labels", "shape (records,)", f"shape {values.shape}")
@@ -712,6 +720,23 @@ def match_labels(
     return found
 
 
+def refuse_floats(place: str, labels: Any, classes: Iterable[object]) -> None:
+    """Refuse labels of a floating-point type where they cannot tell the classes apart.
+
+    From 2^53 on such numbers skip integers, and one missing label makes pandas turn the integers of
+    all other records into them. The type and the public classes decide, not a value.
+    """
+    kind = getattr(labels, "dtype", getattr(labels, "type", ""))
+    floating = any(name in str(kind).lower() for name in ("float", "double"))
+    if floating and any(isinstance(c, int) and abs(c) >= FIRST_ROUNDED for c in classes):
+        _validate.fail(place, f"{EXACT_TYPES} for integers of 2^53 or more", f"a column of {kind}")
+
+
+def is_rounded(value: object) -> bool:
+    """Whether a number is a floating-point one so large that it may stand for several integers."""
+    return isinstance(value, float) and abs(value) >= FIRST_ROUNDED
+
+
 def _one_by_one(labels: ArrayLike) -> Any:
     """Return labels without a NumPy type as objects.
 
@@ -730,6 +755,7 @@ def _one_by_one(labels: ArrayLike) -> Any:
 
 def _lookup(value: Any, index: dict[object, int]) -> int:
     try:
-        return index.get(value.item() if hasattr(value, "item") else value, -1)
+        value = value.item() if hasattr(value, "item") else value
+        return -1 if is_rounded(value) else index.get(value, -1)
     except (TypeError, ValueError, RuntimeError):  # unhashable, or an array or tensor of several
         return -1

@@ -201,6 +201,25 @@ def to_array(place: str, values: Any) -> NDArray[Any]:
         return np.asarray(values)
     except ValueError:  # rows of several lengths
         _validate.fail(place, "a rectangular array", "rows of several lengths")
+    except Exception as error:  # a library's own: polars' for integers of 128 bits
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        _validate.fail(place, "values of a type that NumPy has", reason)
+
+
+def from_categories(values: Any) -> Any:
+    """Return pandas' categorical values as the categories that they are; all else as it is.
+
+    With a value missing, pandas itself would make floating-point numbers of integers, which do not
+    hold them all: objects instead, None for what is missing. Categories that are floating-point
+    numbers already stay so.
+    """
+    held = getattr(values, "array", values)  # of a Series or an Index
+    if not hasattr(held, "codes") or not hasattr(held, "categories"):
+        return values
+    if held.categories.dtype.kind in "fc":
+        return np.asarray(held)
+    categories = np.array([*held.categories, None], dtype=object)  # the last, at -1, is missing
+    return categories[held.codes]
 
 
 def npy_source(path: Path) -> Source:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from privmix import _validate
 from privmix.rng import KeyStream
+from privmix.sources import from_categories, to_array
 
 _KEY_WORDS = 8  # 64 bytes, the longest key of BLAKE2b
 _DIGEST_BYTES = 16
@@ -100,7 +101,8 @@ def match_units(ids: ArrayLike, *, strict: bool = True) -> Units:
 
     Args:
         ids: (count,) integers or strings. None, NaN among other objects, blank strings, and what
-            programs write instead ("NA", "nan", "NULL", "None") stand for a missing owner.
+            programs write instead ("NA", "nan", "NULL", "None") stand for a missing owner, and so do
+            bytes that are not UTF-8, which readers leave as they are.
         strict: Refuse a missing owner, naming its position.
 
     Raises:
@@ -113,7 +115,7 @@ def match_units(ids: ArrayLike, *, strict: bool = True) -> Units:
     kinds: set[type] = set()
     for i, value in enumerate(values.tolist()):
         value = value.item() if isinstance(value, np.generic) else value
-        if is_missing(value):
+        if is_missing(value) or _is_no_text(value):
             codes[i] = -1
             continue
         kind = type(value)
@@ -127,7 +129,7 @@ def match_units(ids: ArrayLike, *, strict: bool = True) -> Units:
         _validate.fail(
             f"units[{int(np.flatnonzero(codes < 0)[0])}]",
             "an identifier (on_bad_record='zero', --on-bad-record zero, leaves such records out)",
-            "nothing",
+            "nothing, or bytes that are no text",
         )
     prefix = b"i" if int in kinds else b"s"
     names = tuple(prefix + str(name).encode("utf-8", "surrogatepass") for name in index)
@@ -135,10 +137,9 @@ def match_units(ids: ArrayLike, *, strict: bool = True) -> Units:
 
 
 def _identifiers(ids: ArrayLike) -> NDArray[Any]:
-    if np.ma.is_masked(ids):
-        _validate.fail("units", "an array without masked values", "a masked array")
+    ids = from_categories(ids)
     # Of a list that mixes kinds NumPy would make strings throughout.
-    values = np.asarray(ids) if hasattr(ids, "dtype") else _objects(ids)
+    values = to_array("units", ids) if hasattr(ids, "dtype") else _objects(ids)
     if values.ndim != 1:
         _validate.fail("units", "shape (records,)", f"shape {values.shape}")
     if values.dtype.kind not in "iuUO":
@@ -153,10 +154,25 @@ def _objects(ids: ArrayLike) -> NDArray[Any]:
     return np.fromiter(ids, dtype=object, count=len(ids))
 
 
+def _is_no_text(value: object) -> bool:
+    if not isinstance(value, bytes):
+        return False
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def is_nothing(value: object) -> bool:
+    """Whether a value is None, NaN, or what pandas has for a missing one."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float) and value != value
+
+
 def is_missing(value: object) -> bool:
     """Whether a value stands for no owner."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # those of pandas
+    if is_nothing(value):
         return True
-    if isinstance(value, float):
-        return value != value
     return isinstance(value, str) and (not value.strip() or value.strip() in _MISSING)

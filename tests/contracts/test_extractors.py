@@ -8,13 +8,16 @@ whole data set all break that.
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 
 from extractors import make_images, make_texts, save_sentence_model, save_vision_model
+from privmix import InvalidInputError
 from privmix.extractor import Extractor, ExtractorIdentity
 from privmix.features import get_extractor, make_extractor
 from privmix.features.base import BaseExtractor, BatchExtractor, make_identity, places_agree
@@ -200,6 +203,73 @@ def test_a_kernel_that_rounds_by_place_gets_batches_of_one():
     assert extractor._agreed_batch_size == 1
     check_contract(extractor, records_for(extractor))
     assert make_extractor("scattering", size=8)._agreed_batch_size == 32
+
+
+class _Random(_ByPlace):
+    """Masks drawn anew at each call, as masked autoencoders have them."""
+
+    def _forward(self, batch):
+        return batch + torch.randn(batch.shape)
+
+
+class _Maps(_ByPlace):
+    def _forward(self, batch):
+        return batch[:, :, None]
+
+
+class _Narrow(_ByPlace):
+    def _forward(self, batch):
+        return batch[:, :3]
+
+
+class _Breaks(_ByPlace):
+    def _forward(self, batch):
+        raise TypeError("got an unexpected keyword")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (_Random, "the same each time; received other numbers at the second time"),
+        (_Maps, r"one vector of an image, .* received shape \(1, 4, 1\)"),
+        (_Narrow, "vectors of 4 numbers, as it states; received 3"),
+        (_Breaks, "received TypeError: got an unexpected keyword"),
+    ],
+)
+def test_models_that_make_no_features_are_refused(kind, words):
+    with pytest.raises(InvalidInputError, match=f"extractor by-place: .*{words}"):
+        kind().transform([np.zeros(4, np.float32)])
+
+
+def test_a_timm_model_is_as_wide_as_its_output(monkeypatch):
+    """Some of its models have a wider layer after the channels that ``num_features`` counts."""
+
+    class Network(torch.nn.Module):
+        num_features = 3
+
+        def forward(self, batch):
+            return batch.flatten(1)[:, :5]
+
+    def create_transform(**_):
+        return lambda image: torch.from_numpy(np.asarray(image, np.float32).T.copy())
+
+    data = SimpleNamespace(
+        resolve_data_config=lambda *_, **__: {"input_size": (3, 4, 4)},
+        create_transform=create_transform,
+    )
+    package = SimpleNamespace(create_model=lambda *_, **__: Network(), data=data)
+    monkeypatch.setitem(sys.modules, "timm", package)
+    monkeypatch.setitem(sys.modules, "timm.data", data)
+    extractor = make_extractor("timm", model="any", device="cpu")
+    assert extractor.num_features == 5
+    assert extractor.transform(make_images(2, (4, 4, 3))).shape == (2, 5)
+
+
+@pytest.mark.parametrize("kind", ["segformer", "mae"])
+def test_a_vision_model_without_a_pooled_output_is_refused(tmp_path, kind):
+    model = make_extractor("vision", model=str(save_vision_model(tmp_path, kind)))
+    with pytest.raises(InvalidInputError, match="a pooled output .*; received neither"):
+        model.num_features
 
 
 def test_places_agree_sees_companions():

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from extractors import make_images
+from privmix import InvalidInputError
 from privmix.extractor import FeaturesHeader
 from privmix.features import extraction as extraction_module
 from privmix.features import make_extractor
@@ -191,3 +192,25 @@ def test_a_file_without_a_header_has_none(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"nothing")
     for name in ("a.parquet", "b.parquet", "c.csv"):
         assert FeaturesHeader.of_file(tmp_path / name) is None
+
+
+@pytest.mark.parametrize("large", [2**64, -(2**63) - 1, 2**70])
+def test_labels_beyond_64_bits_are_named(tmp_path, large):
+    records = open_records(make_images(2, (4, 4)), kind="image", labels=[1, large])
+    with pytest.raises(InvalidInputError, match=r"labels\[1\]: .*64 bits, or classes"):
+        extract(records, make_extractor("pixels", size=4), tmp_path / "a.parquet")
+
+
+def test_a_file_that_appears_meanwhile_is_left_alone(tmp_path):
+    out = tmp_path / "a.parquet"
+
+    def appear(done: int, total: int | None) -> None:
+        out.write_text("theirs")
+
+    with pytest.raises(InvalidInputError, match="allowed is a new file; received one that exists"):
+        extract(source(), make_extractor("pixels", size=4), out, replace=False, progress=appear)
+    assert out.read_text() == "theirs"
+    out.unlink()
+    extract(source(), make_extractor("pixels", size=4), out, replace=False)
+    assert len(pq.read_table(out)) == 10
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]

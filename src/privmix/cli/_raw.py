@@ -241,7 +241,9 @@ def kept_features(out: Path) -> Iterator[Path]:
 
 def knows_labels(source: Path) -> bool:
     """Whether a source is a folder of images, whose labels are its folders' names."""
-    return source.is_dir() and not any(source.glob("*.parquet"))
+    from privmix.readers import parquet_files
+
+    return source.is_dir() and not parquet_files(source)
 
 
 def knows_texts_only(source: Path) -> bool:

@@ -92,6 +92,7 @@ def extract_command(
             out,
             label=names,
             unit=unit_column or "unit",
+            replace=False,
             labels_as_text=facts is None and knows_texts_only(source),
         )
     except BaseException as error:

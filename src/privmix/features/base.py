@@ -136,6 +136,28 @@ class BatchExtractor(BaseExtractor):
         """Shape of a prepared record."""
 
     @cached_property
+    def _trial_width(self) -> int:
+        """Width of the features of a made-up record, which must come out the same twice.
+
+        It also loads the network, once for all threads.
+        """
+        torch = load("torch", "torch")
+        record = torch.randn((1, *self._input_shape), generator=torch.Generator().manual_seed(1))
+        allowed = "a model that makes one vector of an image, the same each time"
+        try:
+            first, second = self._run(record), self._run(record)
+        except _validate.InvalidInputError:
+            raise
+        except Exception as error:  # a model's own code on what it is not made for
+            reason = (str(error).strip().splitlines() or [""])[0]
+            _validate.fail(f"extractor {self.name}", allowed, f"{type(error).__name__}: {reason}")
+        if first.ndim != 2 or len(first) != 1:
+            _validate.fail(f"extractor {self.name}", allowed, f"shape {tuple(first.shape)}")
+        if not torch.equal(first, second):
+            _validate.fail(f"extractor {self.name}", allowed, "other numbers at the second time")
+        return int(first.shape[1])
+
+    @cached_property
     def _agreed_batch_size(self) -> int:
         torch = load("torch", "torch")
         generator = torch.Generator().manual_seed(0)
@@ -143,7 +165,9 @@ class BatchExtractor(BaseExtractor):
         def made_up(count: int) -> Any:
             return torch.randn((count, *self._input_shape), generator=generator)
 
-        self._run(made_up(1))  # loads the network, once for all threads
+        if self._trial_width != self.num_features:
+            allowed = f"a model with vectors of {self.num_features} numbers, as it states"
+            _validate.fail(f"extractor {self.name}", allowed, self._trial_width)
         probe, others = made_up(1)[0], made_up(self.batch_size)
         same = all(places_agree(self._run_all, probe, beside) for beside in (others, 0 * others))
         return self.batch_size if same else 1

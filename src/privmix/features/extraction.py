@@ -49,6 +49,7 @@ def extract(
     unit: str = "unit",
     labels_as_text: bool = False,
     keep_parts: bool = False,
+    replace: bool = True,
     progress: Progress | None = None,
 ) -> Extracted:
     """Write the features of raw records to a Parquet file, whole or not at all.
@@ -65,6 +66,7 @@ def extract(
         unit: Name of the column of owners.
         labels_as_text: Note in the file that labels are texts of classes.
         keep_parts: Keep the parts, for another run of the same kind.
+        replace: Whether a file of this name may be replaced, also one that appears meanwhile.
         progress: Called with (records done, records in all or None) as features are made, first
             before any is; not for parts of an earlier run.
 
@@ -104,7 +106,7 @@ def extract(
             _validate.fail("records", "at least one record", "none")
         header = FeaturesHeader(extractor=extractor.identity, labels_as_text=labels_as_text)
         columns = _label_columns(labels, names) | _unit_columns(units, unit)
-        _assemble(out, paths, header, extractor.num_features, columns)
+        _assemble(out, paths, header, extractor.num_features, columns, replace)
         if not keep_parts:
             shutil.rmtree(folder)
     return counts
@@ -209,7 +211,18 @@ def _label_columns(labels: list[NDArray[Any]], names: list[str]) -> dict[str, pa
     if len(kinds) > 1:  # Arrow would refuse them, or change some
         received = " and ".join(sorted(kind.__name__ for kind in kinds))
         _validate.fail("labels", "labels of one type, or classes to match them with", received)
-    return {names[0]: pa.array(whole.tolist())}
+    try:
+        return {names[0]: pa.array(whole.tolist())}
+    except OverflowError:
+        large = next(i for i, n in enumerate(whole) if n is not None and not _fits(n))
+        allowed = "integers of at most 64 bits, or classes to match labels with"
+        _validate.fail(f"labels[{large}]", allowed, "a larger integer")
+    except pa.ArrowException:
+        _validate.fail("labels", "integers or strings", f"values of type {kinds.pop().__name__}")
+
+
+def _fits(label: int) -> bool:
+    return -(2**63) <= label < 2**63
 
 
 def _unit_columns(units: list[NDArray[Any]], name: str) -> dict[str, pa.Array]:
@@ -229,6 +242,7 @@ def _assemble(
     header: FeaturesHeader,
     width: int,
     columns: dict[str, pa.Array],
+    replace: bool,
 ) -> None:
     """Write the parts as row groups of one file, and move it into place."""
     vectors = pa.list_(pa.field("element", pa.float32(), nullable=False), width)
@@ -250,8 +264,20 @@ def _assemble(
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
             done += count
     sync(temporary)
+    if not replace:
+        _refuse_to_replace(temporary, out)
     temporary.replace(out)
     sync(out.parent)
+
+
+def _refuse_to_replace(temporary: Path, out: Path) -> None:
+    """Take the name of a new file, which fails where there is one by now."""
+    try:
+        with out.open("xb"):
+            return
+    except FileExistsError:
+        temporary.unlink()
+        _validate.fail(f"out={out}", "a new file", "one that exists by now")
 
 
 def transform_records(

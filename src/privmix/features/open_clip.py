@@ -37,8 +37,7 @@ class OpenClipExtractor(BatchExtractor):
     @cached_property
     def num_features(self) -> int:
         """Width of a feature vector."""
-        torch = load("torch", "vision")
-        return int(self._run(torch.zeros((1, *self._input_shape))).shape[1])
+        return self._trial_width
 
     @cached_property
     def identity(self) -> ExtractorIdentity:

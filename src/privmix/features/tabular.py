@@ -83,8 +83,9 @@ class TabularExtractor(BaseExtractor):
         """Return the features of rows.
 
         Args:
-            records: A pandas, polars or Arrow table with the schema's columns. A row of nulls
-                alone, such as a bad record of ``open_records``, becomes a zero vector.
+            records: A pandas, polars or Arrow table with the schema's columns. A row without any
+                value, however that is written, is a blank record as a bad one of ``open_records``
+                is, and becomes a zero vector.
             progress: Called with (records done, records in all).
 
         Returns:
@@ -99,12 +100,12 @@ class TabularExtractor(BaseExtractor):
         for start in range(0, rows.num_rows, _STEP):
             part = rows.slice(start, _STEP)
             cells, wrong = read_cells(part, self.schema)
-            empty = _empty_rows(part, self.schema)
+            null = _null_rows(part, self.schema)
             for row, problem in sorted(wrong.items()):
-                if not empty[row]:
+                if not null[row]:
                     fail_record(f"records[{start + row}], {problem.part}", problem)
             found = self._encode(cells)
-            found[empty] = 0.0
+            found[_null_rows(cells, self.schema)] = 0.0  # nothing in it, or texts for nothing
             features[start : start + part.num_rows] = found
             if progress is not None:
                 progress(start + part.num_rows, rows.num_rows)
@@ -154,7 +155,7 @@ def _is_null(cell: object) -> bool:
     return cell is None or (isinstance(cell, float) and math.isnan(cell))
 
 
-def _empty_rows(rows: pa.Table | Rows, schema: TableSchema) -> NDArray[np.bool_]:
+def _null_rows(rows: pa.Table | Rows, schema: TableSchema) -> NDArray[np.bool_]:
     empty = np.ones(rows.num_rows, dtype=bool)
     for column in schema.columns:
         cells = rows[column.name]

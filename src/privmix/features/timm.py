@@ -39,7 +39,7 @@ class TimmExtractor(BatchExtractor):
     @property
     def num_features(self) -> int:
         """Width of a feature vector."""
-        return int(self._network.num_features)
+        return self._trial_width
 
     @cached_property
     def identity(self) -> ExtractorIdentity:

@@ -70,8 +70,7 @@ class VisionExtractor(BatchExtractor):
     @cached_property
     def num_features(self) -> int:
         """Width of a feature vector."""
-        torch = load("torch", "vision")
-        return int(self._run(torch.zeros((1, *self._input_shape))).shape[1])
+        return self._trial_width
 
     @cached_property
     def identity(self) -> ExtractorIdentity:
@@ -133,4 +132,8 @@ class VisionExtractor(BatchExtractor):
         output = network(pixel_values=batch)
         if pooling == "first token":
             return output.last_hidden_state[:, 0]
-        return output.pooler_output.reshape(len(batch), -1)
+        pooled = getattr(output, "pooler_output", None)
+        if pooled is None:
+            allowed = "a model with a pooled output (pooler_output) or an image projection"
+            _validate.fail(f"model {self.model}", allowed, "neither")
+        return pooled.reshape(len(batch), -1)

@@ -7,6 +7,7 @@ from the data, so that one odd cell cannot change how the others are read.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -29,6 +30,7 @@ from privmix.columns import (
 )
 from privmix.raw.frames import Rows, without_dictionary
 from privmix.raw.records import BadRecord, decoded, python_value, shown, to_number
+from privmix.records import EXACT_TYPES, FIRST_ROUNDED, is_rounded, refuse_floats
 
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null"})
 _TRUE = frozenset({"true", "t", "yes", "y", "1"})
@@ -83,6 +85,7 @@ def blank_rows(table: pa.Table, bad: NDArray[np.bool_]) -> pa.Table:
 def _read_column(
     cells: pa.ChunkedArray | NDArray[Any], column: Column
 ) -> tuple[pa.Array, dict[int, BadRecord]]:
+    refuse_floats(column.name, cells, _integers(column))
     kind = next(arrow for python, arrow in _KINDS if isinstance(column, python))
     if isinstance(cells, np.ndarray):  # of objects, each read as what it is
         values, problems = _read_values(cells, column)
@@ -121,11 +124,23 @@ def _plain(cells: pa.ChunkedArray, column: Column) -> pa.Array:
         cells = cells.cast(pa.string())
     elif pa.types.is_timestamp(kind) and kind.unit == "ns":  # what is below a microsecond is cut
         universal = cells.cast(pa.timestamp("ns", "UTC"))  # where no hour is there twice
-        cut = pc.floor_temporal(universal, unit="microsecond")
+        cut = _microseconds(universal.cast(pa.int64()))
         cells = cut.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", kind.tz))
-    elif pa.types.is_nested(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind):
+    elif (
+        isinstance(kind, pa.BaseExtensionType)
+        or pa.types.is_nested(kind)
+        or pa.types.is_time(kind)
+        or pa.types.is_duration(kind)
+    ):
         _validate.fail(column.name, "a column of numbers, texts, booleans or dates", f"{kind}")
     return cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
+
+
+def _microseconds(nanoseconds: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Divide by 1000, rounding down; Arrow's own rounding overflows at the earliest times."""
+    quotients = pc.divide(nanoseconds, 1000)
+    above = pc.greater(pc.multiply(quotients, 1000), nanoseconds)
+    return pc.subtract(quotients, above.cast(pa.int64()))
 
 
 def read_value(value: object, column: Column) -> float | str | bool | datetime | None:
@@ -151,12 +166,29 @@ def read_value(value: object, column: Column) -> float | str | bool | datetime |
             raise BadRecord("a value (the column is not nullable)", "nothing", column.name)
         return None
     if isinstance(column, CategoricalColumn | OrdinalColumn):
+        if is_rounded(value) and _needs_all_digits(column):
+            allowed = f"{EXACT_TYPES} from 2^53 on"
+            raise BadRecord(allowed, f"the floating-point number {value}", column.name)
         return text
     if isinstance(column, NumericColumn):
         return to_number(value, column.name)
     if isinstance(column, BooleanColumn):
         return _boolean(str(text), column.name)
     return _time(value, column.name)
+
+
+def _integers(column: Column) -> list[int]:
+    """Return the categories that are integers."""
+    categories: Iterable[str] = getattr(column, "categories", None) or ()
+    return [int(text) for text in categories if re.fullmatch("-?[0-9]{1,100}", text)]
+
+
+def _needs_all_digits(column: CategoricalColumn | OrdinalColumn) -> bool:
+    """Whether large integers are told apart: where texts are hashed, or one is a category.
+
+    Elsewhere they are all unknown, rounded or not.
+    """
+    return column.categories is None or any(abs(n) >= FIRST_ROUNDED for n in _integers(column))
 
 
 def _type(value: object) -> str:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from privmix import _validate
 from privmix.raw.records import object_array
+from privmix.sources import from_categories
 
 # What Arrow raises for values or types that it does not have.
 _NOT_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -67,10 +68,10 @@ def as_rows(frame: Any, used: Collection[str]) -> Rows | pa.Table:
         _validate.fail("records", "columns with distinct names", "a repeated name")
     if not hasattr(frame, "iloc"):
         try:
-            table = frame if isinstance(frame, pa.Table) else pa.table(frame)
+            return pa.table(frame.select([name for name in names if name in used]))
         except _NOT_ARROW as error:
-            _validate.fail("records", "columns of Arrow's types", str(error).splitlines()[0])
-        return table.select([name for name in names if name in used])
+            allowed = "columns of Arrow's types, integers of at most 64 bits among them"
+            _validate.fail("records", allowed, str(error).splitlines()[0])
     columns = {
         name: _column(frame.iloc[:, place]) for place, name in enumerate(names) if name in used
     }
@@ -86,6 +87,7 @@ def is_frame(source: Any) -> bool:
 
 def by_position(values: Any) -> Any:
     """Return a Series or an Arrow array as a list: an index may be in any order. All else as it is."""
+    values = from_categories(values)
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values.to_pylist()
     return list(values) if hasattr(values, "to_list") else values
@@ -115,8 +117,8 @@ def plain(value: Any) -> Any:
 
 def _column(series: Any) -> pa.ChunkedArray | NDArray[Any]:
     """Return a column of numbers, texts or times as Arrow's, any other as objects."""
-    kind = series.dtype
-    if str(kind) not in ("object", "category"):
+    series = from_categories(series)
+    if str(series.dtype) != "object":
         try:
             cells = pa.array(series, from_pandas=True)
         except _NOT_ARROW:

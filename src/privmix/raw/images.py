@@ -49,7 +49,10 @@ def to_image(item: Any, limits: Limits) -> NDArray[np.uint8]:
         with _decoding(limits):  # opened does not mean decoded
             return _pixels(item, limits)
     if hasattr(item, "detach"):
-        item = item.detach().cpu().numpy()
+        try:
+            item = item.detach().cpu().numpy()
+        except (TypeError, RuntimeError):  # bfloat16, sparse or quantised ones
+            raise BadRecord("a tensor that NumPy can hold", f"one of {item.dtype}") from None
         item = np.moveaxis(item, 0, -1) if item.ndim == 3 else item
     try:
         array = np.asarray(item)
@@ -129,6 +132,9 @@ def _array(array: NDArray[Any], limits: Limits) -> Any:
 def _check_size(height: int, width: int, limits: Limits) -> None:
     if min(height, width) < 1 or height * width > limits.max_image_pixels:
         raise BadRecord(f"1 to {limits.max_image_pixels} pixels", f"{height} x {width}")
+    if max(height, width) > limits.max_image_aspect * min(height, width):
+        allowed = f"a long side of at most {limits.max_image_aspect} times the short one"
+        raise BadRecord(allowed, f"{height} x {width}")
 
 
 def _pil() -> Any:

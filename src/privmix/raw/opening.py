@@ -28,8 +28,8 @@ from privmix.raw.sources import (
     scan_parquet,
     scan_table,
 )
-from privmix.readers import check_parts
-from privmix.records import BadRecordPolicy
+from privmix.readers import check_parts, parquet_files
+from privmix.records import BadRecordPolicy, refuse_floats
 from privmix.schema import TARGETS, Target
 
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
@@ -55,7 +55,8 @@ def open_records(
 
     Args:
         source: A path: a folder of images with one folder for each class, a ``.parquet``,
-            ``.csv``, ``.arrow``, ``.feather`` or ``.ipc`` file, a folder of Parquet files, or an
+            ``.csv``, ``.arrow``, ``.feather`` or ``.ipc`` file, a folder of Parquet files (at any depth; names that begin
+            with a dot or an underscore are left out), or an
             ``.npz`` of images. Or an object: a pandas, polars or Arrow table, a Hugging Face
             ``Dataset``, a PyTorch ``Dataset`` of (record, label) pairs, an array of images, or a
             list of images or texts. A PyTorch data set must return the same record each time, made
@@ -124,6 +125,8 @@ def open_records(
         )
     if unit_column is not None:
         _validate.fail("unit_column", "nothing for records without columns", repr(unit_column))
+    if target == "class":
+        refuse_floats("labels", labels, classes)
     sequences = (by_position(given) for given in (source, labels, units))
     return _open_items(*sequences, kind=kind, options=options)
 
@@ -169,7 +172,7 @@ def _open_path(
     if not path.exists():
         _validate.fail(str(path), "an existing file or folder", "no such file")
     if path.is_dir():
-        parts = sorted(path.glob("*.parquet"))
+        parts = parquet_files(path)
         if not parts and kind == "image":
             named = ("column", "image column"), ("labels", "label"), ("unit", "unit column")
             for key, option in named:

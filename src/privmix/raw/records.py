@@ -17,9 +17,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.records import LABEL_RULES, BadRecordPolicy
+from privmix.records import LABEL_RULES, BadRecordPolicy, is_rounded
 from privmix.schema import Target
-from privmix.units import is_missing
+from privmix.units import is_missing, is_nothing
 
 Kind = Literal["image", "text", "table"]
 Label = Any  # an integer or a string, or the numbers of a label vector; None where there is none
@@ -42,17 +42,20 @@ class Limits:
 
     Attributes:
         max_image_pixels: Height times width of an image, read off its header before it is decoded.
+        max_image_aspect: Long side of an image over its short one; a processor that scales the short
+            side up would make a strip of a few pixels too large for the memory.
         max_image_bytes: Size of an encoded image.
         max_text_chars: Length of a text in characters. Extractors look at a window of their own.
 
     """
 
     max_image_pixels: int = 1 << 25
+    max_image_aspect: int = 100
     max_image_bytes: int = 1 << 26
     max_text_chars: int = 100_000
 
     def __post_init__(self) -> None:
-        for name in ("max_image_pixels", "max_image_bytes", "max_text_chars"):
+        for name in self.__dataclass_fields__:
             _validate.integer(name, getattr(self, name))
 
 
@@ -157,14 +160,14 @@ class RawRecords(ABC):
         if self.target != "class":
             return self._label_vector(label)
         label = decoded(label, "label")
-        if label is None or (isinstance(label, float) and label != label):
+        if is_nothing(label):
             raise BadRecord("a label", "nothing", "label")
         if not isinstance(label, Hashable) or isinstance(label, tuple):
             raise BadRecord("a single integer or string", shown(label), "label")
         if not len(self.classes):
             return label
         known = self._class_index()
-        if label not in known:
+        if label not in known or is_rounded(label):
             some = ", ".join(map(repr, self.classes[:5])) + (", ..." if self.classes[5:] else "")
             allowed = f"one of the schema's {len(self.classes)} classes ({some})"
             raise BadRecord(allowed, shown(label), "label")

@@ -20,7 +20,7 @@ from privmix.raw.frames import Rows, without_dictionary
 from privmix.raw.images import to_image
 from privmix.raw.records import BadRecord, Limits, RawBlock, RawRecords, decoded, python_value
 from privmix.raw.texts import to_text
-from privmix.records import BadRecordPolicy
+from privmix.records import BadRecordPolicy, refuse_floats
 from privmix.schema import Target
 
 # Opens a source and yields its rows from a position on, as tables of any length.
@@ -235,6 +235,8 @@ class TableRecords(_Source):
     def _rows(self, start: int, rows: pa.Table | Rows) -> Iterator[RawBlock]:
         labels: Sequence[Any] | None = None
         if self._labels:
+            if self.target == "class":
+                refuse_floats(self._part("label"), rows[self._labels[0]], self.classes)
             columns = [_values(rows[name], "label") for name in self._labels]
             labels = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         units = None if self._unit_column is None else _values(rows[self._unit_column], "unit")
@@ -312,7 +314,8 @@ def _rebatch(tables: Iterator[pa.Table | Rows], size: int) -> Iterator[pa.Table 
 
 
 def _whole(tables: list[Any]) -> pa.Table | Rows:
-    return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+    # Of two files of a folder one may say that a column has no nulls.
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
 
 
 def _from(tables: Iterator[pa.Table], start: int) -> Iterator[pa.Table]:
