@@ -178,7 +178,9 @@ def read_value(value: object, column: Column) -> float | str | bool | datetime |
 
 
 def _integers(column: Column) -> list[int]:
-    """Return the categories that are integers."""
+    """Return the categories that are integers; for hashed ones, a large one that may be there."""
+    if isinstance(column, CategoricalColumn) and column.categories is None:
+        return [FIRST_ROUNDED]
     categories: Iterable[str] = getattr(column, "categories", None) or ()
     return [int(text) for text in categories if re.fullmatch("-?[0-9]{1,100}", text)]
 
@@ -188,7 +190,7 @@ def _needs_all_digits(column: CategoricalColumn | OrdinalColumn) -> bool:
 
     Elsewhere they are all unknown, rounded or not.
     """
-    return column.categories is None or any(abs(n) >= FIRST_ROUNDED for n in _integers(column))
+    return any(abs(n) >= FIRST_ROUNDED for n in _integers(column))
 
 
 def _type(value: object) -> str:
