@@ -55,6 +55,19 @@ def test_exact_decisions_agree_with_fast_ones(key, stddev):
         assert np.array_equal(again, fast)
 
 
+@pytest.mark.parametrize(
+    "room", [np.empty(9, np.int64), np.empty(10, np.int32), np.empty(20, np.int64)[::2]]
+)
+def test_room_of_another_kind_is_refused(key, room):
+    with pytest.raises(ValueError, match="out must be 10 contiguous int64"):
+        rounded_gaussian(key.stream("n"), key.stream("extra"), 3.0, 10, out=room)
+    due = rounded_gaussian(key.stream("n"), key.stream("extra"), 3.0, 10)
+    given = np.empty(10, np.int64)
+    found = rounded_gaussian(key.stream("n"), key.stream("extra"), 3.0, 10, out=given)
+    assert found is given
+    assert np.array_equal(given, due)
+
+
 def draw_quickly(words: np.ndarray, stddev: float) -> tuple[np.ndarray, np.ndarray]:
     """The draws that one word settles: which, and their values."""
     stairs = noise._staircase()

@@ -223,13 +223,17 @@ def test_private_objects_do_not_show_themselves():
 
 def test_large_integers_among_floats_are_refused_by_type():
     """2^53 and 2^53 + 1 are one floating-point number: which class it was cannot be told."""
+    for kind, bits in ((np.float16, 11), (np.float32, 24), (np.float64, 53)):
+        with pytest.raises(InvalidInputError, match=f"2.{bits} or more"):
+            match_labels(np.ones(2, dtype=kind), [2**bits, 2**bits + 1])
+        assert match_labels(np.ones(2, dtype=kind), [1, 2**bits - 1]).tolist() == [0, 0]
     classes = [2**53 + 1, 2**53]
     for labels in (
         np.array([2.0**53, np.nan]),
         pd.Series([2.0**53]),
         pd.Series([2.5], dtype="category"),
     ):
-        with pytest.raises(InvalidInputError, match="integers or texts .* for integers of 2"):
+        with pytest.raises(InvalidInputError, match="integers or texts .* where integers of 2"):
             match_labels(labels, classes, strict=False)
     assert match_labels([2**53, 2.0**53, 2**53 + 1], classes, strict=False).tolist() == [1, -1, 0]
     assert match_labels(np.array([2.0**60, 1.0]), [1, 2], strict=False).tolist() == [-1, 0]

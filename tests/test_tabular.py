@@ -299,3 +299,25 @@ def test_a_row_of_texts_for_nothing_is_a_blank_record():
     alone = extractor.transform(frame)
     assert np.array_equal(alone, extractor.transform(block.records))
     assert alone.tolist() == [[1, 0, 0, 1], [0] * 4, [0] * 4]
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "s"])
+def test_an_odd_cell_leaves_numpys_times_what_they_are(unit):
+    """pandas keeps them as they are in a column of objects, which one odd cell makes of a column."""
+    moment = np.datetime64("2020-03-01T10:30:15.123456789", unit)
+    for column in (
+        {"type": "datetime", "earliest": "2000-01-01", "latest": "2030-01-01"},
+        {"type": "categorical", "num_buckets": 64},
+        {"type": "numeric", "lower": 0, "upper": 1},
+    ):
+        schema = TableSchema(columns=[{"name": "x", **column}])
+
+        def first(cells, schema=schema):
+            frame = pd.DataFrame({"x": pd.Series(cells)})
+            records = open_records(frame, kind="table", table=schema, on_bad_record="zero")
+            (block,) = records.blocks(9)
+            return TabularExtractor(schema).transform(block.records)[0].tolist(), block.bad[0]
+
+        assert pd.Series([moment, moment]).dtype != object
+        assert first([moment, "x"]) == first([moment, moment])
+        assert first([moment, np.timedelta64(5, "ns")]) == first([moment, moment])

@@ -77,7 +77,8 @@ def _draw_quickly(
     """Turn words, in ``out``, into draws where one word settles one; return how many it does not.
 
     The places and words of these go into ``left`` and ``left_words``. A word is 15 bits of slot, 1 of
-    sign, the first 32 of the position and the first 16 of the acceptance value. There is no branch on what it holds: about one draw in twenty is left.
+    sign, the first 32 of the position and the first 16 of the acceptance value. There is no branch on
+    what it holds: about one draw in twenty is left.
     """
     unit = stddev / 32.0 * 2.0**-32
     margin = unit + 1e-15
@@ -271,6 +272,8 @@ def rounded_gaussian(
     stairs = _staircase()
     if out is None:
         out = np.empty(size, dtype=np.int64)
+    if out.shape != (size,) or out.dtype != np.int64 or not out.flags.c_contiguous:
+        raise ValueError(f"out must be {size} contiguous int64, not {out.dtype} of {out.shape}")
     left = np.empty(min(size, _RUN) + 1, dtype=np.int64)
     left_words = np.empty(left.size, dtype=np.uint64)
     for start in range(0, size, _RUN):

@@ -723,13 +723,18 @@ def match_labels(
 def refuse_floats(place: str, labels: Any, classes: Iterable[object]) -> None:
     """Refuse labels of a floating-point type where they cannot tell the classes apart.
 
-    From 2^53 on such numbers skip integers, and one missing label makes pandas turn the integers of
-    all other records into them. The type and the public classes decide, not a value.
+    From 2^53 on doubles skip integers (single precision: from 2^24 on), and one missing label makes
+    pandas turn the integers of all other records into them. The type and the public classes decide
+    here; pandas may have found that type in the values.
     """
-    kind = getattr(labels, "dtype", getattr(labels, "type", ""))
-    floating = any(name in str(kind).lower() for name in ("float", "double"))
-    if floating and any(isinstance(c, int) and abs(c) >= FIRST_ROUNDED for c in classes):
-        _validate.fail(place, f"{EXACT_TYPES} for integers of 2^53 or more", f"a column of {kind}")
+    kind = str(getattr(labels, "dtype", getattr(labels, "type", ""))).lower()
+    if "float" not in kind and "double" not in kind:
+        return
+    single = "32" in kind or kind == "float"  # as Arrow calls it
+    bits = 11 if "16" in kind or "half" in kind else 24 if single else 53
+    if any(isinstance(c, int) and abs(c) >= 1 << bits for c in classes):
+        allowed = f"{EXACT_TYPES} where integers of 2^{bits} or more are classes, or could be"
+        _validate.fail(place, allowed, f"a column of {kind}")
 
 
 def is_rounded(value: object) -> bool:

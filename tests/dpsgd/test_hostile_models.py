@@ -125,6 +125,14 @@ class Halved(Partial):
         return super().forward(inputs.half())
 
 
+class Scaled(Running):
+    """Divides a batch by its largest entry, or by 1."""
+
+    def forward(self, inputs):
+        inputs = inputs.flatten(1)
+        return self.linear(inputs / inputs.detach().abs().max().clamp(min=1.0))
+
+
 class Raising(Running):
     """Is for records of another shape."""
 
@@ -172,6 +180,7 @@ def ledger(tmp_path):
         (lambda: Network(Dropping(3)), "module.*the same for the same input"),
         (lambda: LinearHead(Dropping(5)), "backbone.*the same for the same input"),
         (lambda: Network(Placed(3), records_per_call=2), "records_per_call"),
+        (lambda: Network(Scaled(3), records_per_call=2), "records_per_call"),
         (lambda: Network(Detached(3)), "module.*gradients can be taken"),
     ],
 )

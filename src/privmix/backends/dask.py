@@ -50,6 +50,7 @@ import privmix
 from privmix import _validate
 from privmix.backends import Job, Mixing
 from privmix.designs import RowBlock
+from privmix.journal import FORMAT_VERSION
 from privmix.mixing import BlockSums
 from privmix.records import BoundedRecords
 from privmix.rng import Mailbox, MasterKey, fresh_name, seal
@@ -179,7 +180,11 @@ def _code() -> str:
     folder = Path(privmix.__file__).parent
     for path in sorted(folder.rglob("*.py")):
         hasher.update(f"{path.relative_to(folder).as_posix()} ".encode() + path.read_bytes())
-    return f"{version('privmix')} ({hasher.hexdigest()[:16]}) with NumPy {np.__version__}"
+    state = f"{hasher.hexdigest()[:16]}, bits of format {FORMAT_VERSION}"
+    return f"{version('privmix')} ({state}) with NumPy {np.__version__}"
+
+
+_code()  # when the files are read, and not when they may have changed under a process
 
 
 # What the holder calls on workers, outside task graphs.
@@ -457,8 +462,8 @@ def _check_facts(address: str, facts: dict[str, Any]) -> None:
             "distributed.worker.memory.spill are False, or no memory limit"
         )
         _validate.fail(f"worker {address}", allowed, "a worker that spills")
-    if facts["code"] != _code():
-        _validate.fail(f"worker {address}", f"privmix {_code()}, as here", facts["code"])
+    if (code := facts.get("code", facts.get("version"))) != _code():
+        _validate.fail(f"worker {address}", f"privmix {_code()}, as here", code)
 
 
 def _reach(client: Client, address: str, store: SharedStore) -> str | None:

@@ -519,6 +519,13 @@ class Network:
                 same &= bool(
                     torch.equal(self.gradients_together(sampled, records[:turn]), due[:turn])
                 )
+                # A scale that is shared by a batch may show beside large records only.
+                for scale in (-1e3, 1e6):
+                    loud = [Augmented(scale * one.inputs, one.targets) for one in records[1:]]
+                    beside = self.gradients_together(
+                        sampled, [*loud[:turn], records[0], *loud[turn:]]
+                    )
+                    same &= bool(torch.equal(beside[turn], due[0]))
         if not same:
             allowed = "1 here: gradients depend on a record's place in a batch on this device"
             _validate.fail("records_per_call", allowed, size)

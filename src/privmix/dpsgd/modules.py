@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Buffers:
     """A module's buffers as they are now, to be put back whatever a call has written into them.
 
-    So nothing of a record is there for the next one, or for the model file.
+    So nothing of a record is there for the next call, or for the model file. What a module keeps
+    elsewhere is for :func:`check_memoryless` to find.
     """
 
     def __init__(self, module: nn.Module | None) -> None:
@@ -37,7 +38,11 @@ class Buffers:
         with torch.no_grad():
             for holder, name, tensor, values in self._kept:
                 holder[name] = tensor
-                if tensor is not None and values is not None:
+                if tensor is None or values is None:
+                    continue
+                if tensor.is_inference():  # a trial run left it, and it cannot be written to
+                    holder[name] = values.clone()
+                else:
                     tensor.copy_(values)
 
 

@@ -264,20 +264,25 @@ def _assemble(
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
             done += count
     sync(temporary)
-    if not replace:
-        _refuse_to_replace(temporary, out)
-    temporary.replace(out)
+    if replace:
+        temporary.replace(out)
+    else:
+        _name_anew(temporary, out)
     sync(out.parent)
 
 
-def _refuse_to_replace(temporary: Path, out: Path) -> None:
-    """Take the name of a new file, which fails where there is one by now."""
+def _name_anew(temporary: Path, out: Path) -> None:
+    """Give a finished file its name, in one step, unless there is such a file by now."""
     try:
-        with out.open("xb"):
-            return
+        out.hardlink_to(temporary)
     except FileExistsError:
-        temporary.unlink()
         _validate.fail(f"out={out}", "a new file", "one that exists by now")
+    except OSError:  # a file system without links: the last look is a moment before the step
+        if out.exists():
+            _validate.fail(f"out={out}", "a new file", "one that exists by now")
+        temporary.replace(out)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def transform_records(

@@ -110,8 +110,8 @@ class BiasCorrectedSGDRegressor(_BiasCorrectedSGD, LinearRegressor):
         """Learn from a release of regression targets.
 
         Args:
-            release: A release, or its folder, of design ``poisson``, ``signed`` (no intercept), ``uniform`` or
-                ``transposed``.
+            release: A release, or its folder, of design ``poisson``, ``signed`` (no intercept),
+                ``uniform`` or ``transposed``.
 
         Returns:
             self

@@ -38,7 +38,8 @@ class FisherClassifier(LinearClassifier):
         """Learn from a release.
 
         Args:
-            release: A release, or its folder, of any design whose preprocessing selected features with squares.
+            release: A release, or its folder, of any design whose preprocessing selected features
+                with squares.
 
         Returns:
             self

@@ -149,8 +149,8 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         """Learn from a release.
 
         Args:
-            release: A release, or its folder, of any design but ``signed`` and ``hybrid``, whose rows have no
-                label distribution.
+            release: A release, or its folder, of any design but ``signed`` and ``hybrid``, whose
+                rows have no label distribution.
 
         Returns:
             self

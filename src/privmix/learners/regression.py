@@ -56,7 +56,8 @@ class NoiseAwareRegressor(LinearRegressor):
         """Learn from a release of regression targets.
 
         Args:
-            release: A release, or its folder, of design ``poisson``, ``signed``, ``uniform`` or ``transposed``.
+            release: A release, or its folder, of design ``poisson``, ``signed``, ``uniform`` or
+                ``transposed``.
 
         Returns:
             self

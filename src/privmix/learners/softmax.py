@@ -63,8 +63,8 @@ class KLSoftmaxClassifier(LinearClassifier):
         """Learn from a release.
 
         Args:
-            release: A release, or its folder, of any design but ``signed`` (half of its label weights are
-                negative) and ``hybrid`` (its signed rows have no labels).
+            release: A release, or its folder, of any design but ``signed`` (half of its label
+                weights are negative) and ``hybrid`` (its signed rows have no labels).
 
         Returns:
             self

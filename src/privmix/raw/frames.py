@@ -8,6 +8,7 @@ read one by one.
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,11 @@ def plain(value: Any) -> Any:
         return None
     if hasattr(value, "to_pydatetime"):
         return value.to_pydatetime(warn=False)
+    if isinstance(value, np.datetime64):
+        moment = value.astype("datetime64[us]").item()  # a number beyond Python's years
+        return moment if moment is None or isinstance(moment, datetime) else value
+    if isinstance(value, np.timedelta64):  # its item may be a number, which a span of time is not
+        return value
     return value.item() if isinstance(value, np.generic) else value
 
 
