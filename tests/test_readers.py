@@ -331,9 +331,7 @@ def test_labels_that_lost_digits_are_refused(tmp_path, suffix):
         if labels is classes:
             opened = read_labelled(data, classes=classes, **keys)
             assert match_labels(opened.labels, classes).tolist() == [0, 1]
-    with pytest.raises(
-        InvalidInputError, match="where integers of 2\\^53 or more are classes"
-    ):
+    with pytest.raises(InvalidInputError, match="where integers of 2\\^53 or more are classes"):
         opened = read_labelled(data, classes=classes, **keys)
         match_labels(opened.labels, classes, strict=False)
 
