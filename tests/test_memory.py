@@ -76,7 +76,7 @@ def test_processors_that_memory_does_not_suffice_for_stay_idle(monkeypatch):
 
 def test_blocks_hold_fewer_rows_of_more_records():
     rows = [config(mix_size=m).blocks[0].num_rows for m in (64, 4096, 40_000, 10**6)]
-    assert rows == [512, 512, 64, 16]
+    assert rows == [1024, 1024, 64, 16]
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 64, 384, 1280, 2048, 10**5, 10**7])

@@ -47,7 +47,7 @@ DESIGNS: tuple[Design, ...] = (
 _ROUNDING_ALLOWANCE = 1 + 1e-12
 # Large enough that rows of a block share records in the cache, enough of them for many threads, and
 # small enough that the draws of a block are few beside its sums.
-_BLOCK_BYTES = 8 << 20
+_BLOCK_BYTES = 16 << 20
 _BLOCK_RECORDS = 1 << 22
 _NUM_BLOCKS, _FEW_ROWS = 24, 256
 # Designs that keep the records of each class apart: a record must have one class.
