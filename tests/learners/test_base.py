@@ -1,29 +1,13 @@
 import numpy as np
 import pytest
 
+import privmix
 from builders import make_data, make_plan, make_schema
-from privmix import (
-    BiasCorrectedSGDClassifier,
-    BiasCorrectedSGDRegressor,
-    FisherClassifier,
-    InvalidInputError,
-    KLSoftmaxClassifier,
-    NoiseAwareClassifier,
-    NoiseAwareRegressor,
-    Release,
-    TorchNetworkClassifier,
-    release,
-)
+from privmix import InvalidInputError, NoiseAwareClassifier, Release, release
 
-LEARNERS = (
-    BiasCorrectedSGDClassifier,
-    BiasCorrectedSGDRegressor,
-    FisherClassifier,
-    KLSoftmaxClassifier,
-    NoiseAwareClassifier,
-    NoiseAwareRegressor,
-    TorchNetworkClassifier,
-)
+LEARNERS = [
+    getattr(privmix, name) for name in privmix.__all__ if name.endswith(("Classifier", "Regressor"))
+]
 
 
 @pytest.mark.parametrize("folder", [str, lambda path: path])
