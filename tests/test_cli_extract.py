@@ -425,6 +425,18 @@ def test_an_extraction_that_stopped_says_where_it_goes_on(run, tmp_path, monkeyp
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.parquet", "f.parquet"]
 
 
+@pytest.mark.parametrize("bad", [(), (2,)])
+def test_extract_removes_no_folder_of_somebody_elses(run, tmp_path, bad):
+    source, out = tmp_path / "a.parquet", tmp_path / "f.parquet"
+    write_images(source, bad=bad)
+    mine = tmp_path / ".f.parquet.parts" / "thesis.txt"
+    mine.parent.mkdir()
+    mine.write_text("two years")
+    words = ["extract", source, "--image-column", "img", "--extractor", "pixels:size=6"]
+    assert "free for parts; received other files" in run(*words, "--out", out, fails=2)[1]
+    assert mine.read_text() == "two years"
+
+
 @pytest.mark.parametrize("schema", [True, False])
 def test_a_class_folder_whose_name_is_not_utf8(run, tmp_path, schema):
     folder, facts = tmp_path / "images", tmp_path / "schema.json"

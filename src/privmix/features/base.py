@@ -100,8 +100,8 @@ class BaseExtractor(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
                 try:
                     found = self._features([chunk[i] for i in there])
                 except WrongRecord as problem:
-                    row = next(i for i in there if chunk[i] is problem.record)
-                    place = f"records[{start + row}]"
+                    rows = [i for i in there if chunk[i] is problem.record]
+                    place = f"records[{start + rows[0]}]" if rows else "records"
                     _validate.fail(place, problem.allowed, problem.received)
                 features[[start + i for i in there]] = found
             if progress is not None:

@@ -121,6 +121,11 @@ def parts_folder(out: Path) -> Path:
 def _parts_folder(out: Path) -> Iterator[Path]:
     """Make the folder, readable by its owner alone, and keep other runs out of it."""
     folder = parts_folder(out)
+    found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    others = [name for name in found if name != "lock" and not name.split(".")[0].isdigit()]
+    if folder.is_symlink() or others:  # it is removed in the end
+        allowed = f"a place beside which {folder.name} is free for parts"
+        _validate.fail(f"out={out}", allowed, "a link" if folder.is_symlink() else "other files")
     lock = lock_folder(folder, out)
     try:
         yield folder
