@@ -5,7 +5,7 @@ import pytest
 
 from builders import make_schema
 from privmix import plan_release
-from privmix.plan import ReleasePlan
+from privmix.planning.plan import ReleasePlan
 from privmix.rng import MasterKey
 
 

@@ -22,9 +22,9 @@ from extractors import make_images, make_texts, save_sentence_model
 from privmix import Release, Schema, load_model, plan_release, release, verify
 from privmix.cli import main
 from privmix.cli._raw import kept_features
-from privmix.extractor import FeaturesHeader
 from privmix.features import extraction, make_extractor
-from privmix.journal import RunFolder
+from privmix.inputs.extractor import FeaturesHeader
+from privmix.running.journal import RunFolder
 
 Image = pytest.importorskip("PIL.Image")
 BUDGET = ["--epsilon", "4", "--delta", "1e-5", "--design", "stratified"]

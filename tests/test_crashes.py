@@ -18,9 +18,11 @@ import numpy as np
 import pytest
 
 from builders import make_data, make_plan, make_schema
-from privmix import InvalidInputError, cli, journal, release, store, verify
+from privmix import InvalidInputError, cli, release, verify
 from privmix.accounting import account
-from privmix.ledger import Ledger
+from privmix.publishing import folder as store
+from privmix.running import journal
+from privmix.running.ledger import Ledger
 
 KILLS = 20
 

@@ -16,9 +16,9 @@ from privmix import (
     bound_records,
     release,
 )
-from privmix.designs import WEIGHT_SCALE, row_blocks
-from privmix.engine import Mixer
+from privmix.mixer import Mixer
 from privmix.rng import MasterKey
+from privmix.sampling import WEIGHT_SCALE, row_blocks
 
 OPTIONS: dict[str, dict] = {
     "poisson": {"mix_size": 6, "num_mixtures": 60},

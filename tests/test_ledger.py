@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from builders import make_data, make_plan, make_schema
-from privmix import InvalidInputError, journal, release
+from privmix import InvalidInputError, release
 from privmix.accounting import (
     ComposedEvent,
     GaussianEvent,
@@ -16,7 +16,8 @@ from privmix.accounting import (
     UniformGaussianEvent,
     account,
 )
-from privmix.ledger import Ledger
+from privmix.running import journal
+from privmix.running.ledger import Ledger
 
 EVENT = PoissonGaussianEvent(sampling_prob=0.1, noise_multiplier=4.0, count=50)
 COST = account(EVENT, 1e-6).epsilon

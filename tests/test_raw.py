@@ -20,11 +20,11 @@ import torch
 from PIL import Image
 
 from privmix import InvalidInputError
-from privmix.columns import TableSchema
 from privmix.features import make_extractor
-from privmix.raw import Limits, open_records
-from privmix.raw.records import object_array
-from privmix.readers import parquet_files
+from privmix.inputs.raw import Limits, open_records
+from privmix.inputs.raw.blocks import object_array
+from privmix.inputs.readers import parquet_files
+from privmix.table_schema import TableSchema
 
 TABLE = TableSchema(
     columns=[
@@ -271,7 +271,7 @@ class TestBadImages:
 
     def test_large_images_make_short_blocks(self, monkeypatch):
         items = [png(a) for a in pictures(5)]
-        monkeypatch.setattr("privmix.raw.records._BLOCK_BYTES", 2 * pictures(1).nbytes)
+        monkeypatch.setattr("privmix.inputs.raw.blocks._BLOCK_BYTES", 2 * pictures(1).nbytes)
         for source in (items, pa.table({"img": items})):
             column = None if source is items else "img"
             blocks = list(open_records(source, kind="image", column=column).blocks(4))

@@ -6,8 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from privmix import InvalidInputError, Schema
-from privmix.readers import open_labelled, read_labelled
-from privmix.records import bound_records, match_labels
+from privmix.inputs.labels import match_labels
+from privmix.inputs.readers import open_labelled, read_labelled
+from privmix.records.binding import bound_records
 
 X = np.array([[0.5, 1.0], [2.0, -3.0], [0.0, 0.25]])
 Y = ["a", "b", "a"]

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from builders import make_schema
 from privmix import InvalidInputError, Schema, bound_records
-from privmix.records import FixedPoint, match_labels
+from privmix.clipping import FixedPoint
+from privmix.inputs.labels import match_labels
 
 norms = st.floats(1e-12, 1e12)
 

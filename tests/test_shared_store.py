@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from builders import make_data, make_plan, make_schema
-from privmix import InvalidInputError, Release, cli, engine, release, store, verify
-from privmix.certificate import Certificate
-from privmix.designs import row_blocks
-from privmix.ledger import Ledger
-from privmix.shared_store import CLAIM_NAME, Folder, Objects, SharedStore, store_location
+from privmix import InvalidInputError, Release, cli, engine, release, verify
+from privmix.publishing import folder as store
+from privmix.publishing.certificate import Certificate
+from privmix.running.ledger import Ledger
+from privmix.running.shared_store import CLAIM_NAME, Folder, Objects, SharedStore, store_location
+from privmix.sampling import row_blocks
 
 fsspec = pytest.importorskip("fsspec")
 

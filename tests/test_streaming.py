@@ -11,20 +11,14 @@ import pytest
 import zarr
 
 from builders import make_data, make_schema
-from privmix import (
-    InvalidInputError,
-    MixtureConfig,
-    bound_records,
-    plan_release,
-    records,
-    release,
-)
-from privmix.designs import row_blocks
+from privmix import InvalidInputError, MixtureConfig, bound_records, plan_release, release
 from privmix.engine import release_records
+from privmix.inputs.arrays import ArraySource, FileSource, as_source
+from privmix.inputs.readers import open_labelled
 from privmix.preprocess import Center, RandomProjection, Subspace, UnitNorm
-from privmix.readers import open_labelled
-from privmix.records import StreamedRecords
-from privmix.sources import ArraySource, FileSource, as_source
+from privmix.records import bounded as records
+from privmix.records.bounded import StreamedRecords
+from privmix.sampling import row_blocks
 from test_engine import OPTIONS, plan_for
 
 
@@ -294,7 +288,7 @@ def test_records_may_grow_so_wide_that_a_shard_is_no_whole_run(tmp_path, monkeyp
 
 def test_a_file_that_does_not_fit_is_swept(tmp_path, monkeypatch):
     """release() decides by --max-memory; the rows do not depend on it."""
-    from privmix import memory
+    from privmix.planning import memory
 
     monkeypatch.setattr(memory, "_INTERPRETER", 0)
     monkeypatch.setattr(memory, "_ACCOUNTANT", 0)

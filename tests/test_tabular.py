@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privmix import InvalidInputError, NoiseAwareRegressor, Schema, plan_release, release
-from privmix.columns import FourierFeatures, TableSchema
 from privmix.features import get_extractor
 from privmix.features.tabular import TabularExtractor, bucket, frequencies
-from privmix.raw import open_records
-from privmix.raw.records import object_array
+from privmix.inputs.raw import open_records
+from privmix.inputs.raw.blocks import object_array
+from privmix.table_schema import FourierFeatures, TableSchema
 
 COLUMNS = [
     {"name": "age", "type": "numeric", "lower": 0, "upper": 100},

@@ -18,10 +18,10 @@ from privmix import (
     release,
     verify,
 )
-from privmix.designs import WEIGHT_SCALE
-from privmix.engine import Mixer
 from privmix.mechanism import joint_noise_multiplier, split_noise_multiplier, squared_change
+from privmix.mixer import Mixer
 from privmix.preprocess import Center, ClassCounts, SelectFeatures, UnitNorm
+from privmix.sampling import WEIGHT_SCALE
 
 FACTS = {"num_features": 5, "num_records": 60, "feature_clip_norm": 1.0}
 TARGETS: dict[str, dict] = {

@@ -20,15 +20,16 @@ from privmix import (
     verify,
 )
 from privmix.accounting import ComposedEvent, GroupEvent, account, gdp_mu_from
-from privmix.engine import Mixer, release_records
-from privmix.journal import RunFolder
-from privmix.ledger import Ledger
+from privmix.engine import release_records
+from privmix.inputs.owners import match_units
 from privmix.mechanism import admits
-from privmix.plan import PrivacyUnit
+from privmix.mixer import Mixer
+from privmix.planning.plan import PrivacyUnit
 from privmix.preprocess import Center, Preprocessor, UnitNorm
+from privmix.publishing.release import combine
 from privmix.rng import MasterKey
-from privmix.store import combine
-from privmix.units import match_units
+from privmix.running.journal import RunFolder
+from privmix.running.ledger import Ledger
 
 UNIT = PrivacyUnit("patient", 3)
 DESIGNS: dict[str, dict] = {

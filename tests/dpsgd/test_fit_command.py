@@ -12,10 +12,10 @@ from extractors import save_sentence_model
 from privmix import InvalidInputError, Schema
 from privmix.cli import app
 from privmix.dpsgd import LinearHead, TrainedModel, verify_model
-from privmix.dpsgd.certificate import read_certificate
+from privmix.dpsgd.model_certificate import read_certificate
 from privmix.features import get_extractor
 from privmix.features.sentence import SentenceExtractor
-from privmix.ledger import Ledger
+from privmix.running.ledger import Ledger
 from training_cases import Pooled, make_images
 
 

@@ -12,9 +12,9 @@ from safetensors.numpy import save
 from privmix import InvalidInputError
 from privmix.dpsgd import AugmentationPlan, LinearHead, Network, fit, trainer, verify_model
 from privmix.dpsgd.gradients import PrivateViews
-from privmix.dpsgd.records import check_records
-from privmix.ledger import Ledger
+from privmix.dpsgd.training_records import check_records
 from privmix.rng import MasterKey
+from privmix.running.ledger import Ledger
 from training_cases import Pooled, make_images, make_network, make_plan
 
 IMAGES, LABELS = make_images(60)

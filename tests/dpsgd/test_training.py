@@ -27,8 +27,8 @@ from privmix.dpsgd import (
     trainer,
     verify_model,
 )
-from privmix.dpsgd.certificate import ModelCertificate, read_state
-from privmix.ledger import Ledger
+from privmix.dpsgd.model_certificate import ModelCertificate, read_state
+from privmix.running.ledger import Ledger
 from training_cases import Pooled, make_config, make_images, make_network, make_plan
 
 IMAGES, LABELS = make_images(60)

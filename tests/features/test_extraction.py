@@ -10,13 +10,13 @@ import pytest
 
 from extractors import make_images
 from privmix import InvalidInputError
-from privmix.extractor import FeaturesHeader
 from privmix.features import extraction as extraction_module
 from privmix.features import make_extractor
 from privmix.features.base import BaseExtractor, make_identity
 from privmix.features.extraction import extract, parts_folder, transform_records
-from privmix.raw import open_records
-from privmix.readers import read_labelled
+from privmix.inputs.extractor import FeaturesHeader
+from privmix.inputs.raw import open_records
+from privmix.inputs.readers import read_labelled
 
 
 @pytest.fixture(autouse=True)

@@ -38,7 +38,8 @@ from privmix.preprocess import (
     UnitNorm,
 )
 from privmix.preprocess.statistics import exact_sums
-from privmix.store import empty_preprocessor, file_digests
+from privmix.publishing.folder import file_digests
+from privmix.publishing.release import empty_preprocessor
 
 SCHEMA = make_schema(num_features=6)
 STEPS = (

@@ -17,9 +17,9 @@ from privmix.cli._common import ERR, progress_bar, status_line
 from privmix.schema import Schema
 
 if TYPE_CHECKING:
-    from privmix.extractor import Extractor, ExtractorIdentity, FeaturesHeader
     from privmix.features.extraction import Extracted
-    from privmix.raw import RawRecords
+    from privmix.inputs.extractor import Extractor, ExtractorIdentity, FeaturesHeader
+    from privmix.inputs.raw import RawRecords
     from privmix.schema import Target
 
 ExtractorSpec = Annotated[
@@ -77,8 +77,8 @@ def open_raw(
     classes: Any = (),
 ) -> RawRecords:
     """Open raw records of the extractor's kind; ``on_bad_record`` where a command has that option."""
-    from privmix.raw import open_records
-    from privmix.readers import label_names
+    from privmix.inputs.raw import open_records
+    from privmix.inputs.readers import label_names
 
     if extractor.kind == "vector":
         _validate.fail("--extractor", "none for a file of feature vectors", extractor.identity.name)
@@ -144,7 +144,7 @@ def check_source(source: Path) -> None:
 
 def check_columns(source: Path, header: FeaturesHeader | None, schema: Schema | None) -> None:
     """Ask for ``--extractor tabular`` where vectors are due and a file has the schema's table."""
-    from privmix.raw.opening import SUFFIXES, column_types, readable
+    from privmix.inputs.raw.opening import SUFFIXES, column_types, readable
 
     suffix = source.suffix.lower()
     table = None if schema is None else schema.table
@@ -208,7 +208,7 @@ def kept_features(out: Path) -> Iterator[Path]:
     No other run may use it meanwhile. It goes when the run is through. Where the run fails, what is
     in it stays for the next one, and the data holder is told.
     """
-    from privmix.journal import lock_folder
+    from privmix.running.journal import lock_folder
 
     folder = out.parent / f".{out.name}.features"
     found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
@@ -241,7 +241,7 @@ def kept_features(out: Path) -> Iterator[Path]:
 
 def knows_labels(source: Path) -> bool:
     """Whether a source is a folder of images, whose labels are its folders' names."""
-    from privmix.readers import parquet_files
+    from privmix.inputs.readers import parquet_files
 
     return source.is_dir() and not parquet_files(source)
 

@@ -34,9 +34,9 @@ from privmix.cli._common import (
 )
 from privmix.cli.plan import design_options
 from privmix.mechanism import DESIGNS, ReleaseConfig
-from privmix.plan import claim, cost
-from privmix.planning import configure
-from privmix.store import combine
+from privmix.planning.plan import claim, cost
+from privmix.planning.solve import configure
+from privmix.publishing.release import combine
 
 
 @app.command("account", no_args_is_help=True)

@@ -37,11 +37,11 @@ from privmix.cli._raw import (
 )
 
 if TYPE_CHECKING:
-    from privmix.extractor import ExtractorIdentity
+    from privmix.inputs.extractor import ExtractorIdentity
     from privmix.schema import Target
 
 
-_REMEDY = "--on-bad-record zero leaves such records out"
+REMEDY = "--on-bad-record zero leaves such records out"
 
 
 @app.command("evaluate", no_args_is_help=True)
@@ -99,9 +99,9 @@ def evaluate_command(
         privmix evaluate model/ test.csv --label intent --text-column text
 
     """
-    from privmix.extractor import FeaturesHeader
     from privmix.features.extraction import transform_records
-    from privmix.readers import label_names, read_labelled
+    from privmix.inputs.extractor import FeaturesHeader
+    from privmix.inputs.readers import label_names, read_labelled
 
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     scored = _load(model, device)
@@ -128,7 +128,7 @@ def evaluate_command(
             target=scored.target,
             classes=scored.classes,
         )
-        records.remedy = _REMEDY
+        records.remedy = REMEDY
         with progress_bar("records") as progress:
             features, labels = transform_records(records, maker, progress)
     else:
@@ -168,9 +168,9 @@ def _usable(features: Any, labels: Any, scored: _Scored, *, strict: bool) -> NDA
 
     Blanked records are not: what they should have been is not known any more.
     """
-    from privmix.records import LABEL_RULES, match_labels
+    from privmix.inputs.labels import LABEL_RULES, match_labels
 
-    remedy = f" ({_REMEDY})"
+    remedy = f" ({REMEDY})"
     if len(features) != len(labels):
         _validate.fail("labels", f"one for each of the {len(features)} records", len(labels))
     good: NDArray[np.bool_]
@@ -203,7 +203,7 @@ class _Scored(NamedTuple):
 
 
 def _load(path: Path, device: str | None) -> _Scored:
-    from privmix.dpsgd.certificate import is_model_folder
+    from privmix.dpsgd.model_certificate import is_model_folder
     from privmix.learners import LinearRegressor, load_model, score
 
     if is_model_folder(path):
@@ -217,10 +217,10 @@ def _load(path: Path, device: str | None) -> _Scored:
 def _load_folder(path: Path, device: str | None) -> _Scored:
     """Load a linear head on features: what other models stand on is not in their folders."""
     from privmix.dpsgd import LinearHead, TrainedModel
-    from privmix.dpsgd.certificate import read_certificate
+    from privmix.dpsgd.model_certificate import read_certificate
+    from privmix.inputs.labels import match_labels
     from privmix.learners.scores import accuracy
-    from privmix.records import match_labels
-    from privmix.store import file_digests
+    from privmix.publishing.folder import file_digests
 
     certificate = read_certificate(path)
     if file_digests(path) != certificate.files:

@@ -42,8 +42,8 @@ from privmix.cli._raw import (
 from privmix.schema import Schema
 
 if TYPE_CHECKING:
-    from privmix.extractor import ExtractorIdentity
-    from privmix.raw import RawRecords
+    from privmix.inputs.extractor import ExtractorIdentity
+    from privmix.inputs.raw import RawRecords
 
 _METHODS = ("plain", "self-aug", "dp-mix-self", "dp-mix-diff", "pure-diff")
 
@@ -146,10 +146,10 @@ def fit_command(
         plan_training,
         read_synthetic,
     )
-    from privmix.extractor import FeaturesHeader
-    from privmix.journal import RunFolder, check_out
-    from privmix.ledger import Ledger
-    from privmix.readers import read_labelled
+    from privmix.inputs.extractor import FeaturesHeader
+    from privmix.inputs.readers import read_labelled
+    from privmix.running.journal import RunFolder, check_out
+    from privmix.running.ledger import Ledger
 
     check_source(source)
     target = check_out(out)

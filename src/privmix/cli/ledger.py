@@ -10,8 +10,8 @@ from rich.table import Table
 
 from privmix import _validate
 from privmix.cli._common import OUT, Json, app, print_json
-from privmix.ledger import Balance, Ledger
-from privmix.store import combine
+from privmix.publishing.release import combine
+from privmix.running.ledger import Balance, Ledger
 
 ledger_app = typer.Typer(
     no_args_is_help=True, help="Keep account of what data sets have spent. Private to their holder."

@@ -47,8 +47,9 @@ from privmix.cli._common import (
     read_schema,
     refuse_beside,
 )
-from privmix.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
-from privmix.planning import (
+from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
+from privmix.planning.rule import recommend_design
+from privmix.planning.solve import (
     DesignOptions,
     calibrate_config,
     choose_design,
@@ -57,7 +58,6 @@ from privmix.planning import (
     solve_config,
     width_after,
 )
-from privmix.planning_rule import recommend_design
 from privmix.preprocess import (
     Center,
     ClassCounts,
@@ -68,7 +68,7 @@ from privmix.preprocess import (
     UnitNorm,
     charged,
 )
-from privmix.resources import parse_bytes
+from privmix.running.resources import parse_bytes
 from privmix.schema import Schema
 
 

@@ -68,13 +68,13 @@ from privmix.cli._raw import (
     other_columns,
 )
 from privmix.cli.plan import design_options, make_plan, preprocessing_steps
-from privmix.plan import PrivacyUnit, ReleasePlan, planned_sizes
-from privmix.records import Records
-from privmix.resources import parse_bytes, spare_memory
+from privmix.planning.plan import PrivacyUnit, ReleasePlan, planned_sizes
+from privmix.records.bounded import Records
+from privmix.running.resources import parse_bytes, spare_memory
 from privmix.schema import Schema
 
 if TYPE_CHECKING:
-    from privmix.extractor import FeaturesHeader
+    from privmix.inputs.extractor import FeaturesHeader
 
 
 @app.command("release", no_args_is_help=True)
@@ -177,11 +177,11 @@ def release_command(
     given, flags = among(DESIGN_OPTIONS, asked), among(STEP_OPTIONS, asked)
     from privmix.backends import open_backend
     from privmix.engine import read_records, recheck_plan, release_records
-    from privmix.extractor import FeaturesHeader
-    from privmix.journal import RunFolder, check_out
-    from privmix.ledger import Ledger, ledger_charge
-    from privmix.readers import open_labelled
-    from privmix.shared_store import store_location
+    from privmix.inputs.extractor import FeaturesHeader
+    from privmix.inputs.readers import open_labelled
+    from privmix.running.journal import RunFolder, check_out
+    from privmix.running.ledger import Ledger, ledger_charge
+    from privmix.running.shared_store import store_location
 
     if threads is not None:
         _validate.integer("--threads", threads)
@@ -326,7 +326,7 @@ def _check_vectors(
     unit_column: str | None,
 ) -> None:
     """Refuse rows of a table, and owners that would be taken for features, saying what to add."""
-    from privmix.readers import label_names
+    from privmix.inputs.readers import label_names
 
     check_columns(source, header, schema)
     if header is not None and unit_column is None:

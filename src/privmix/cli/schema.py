@@ -51,7 +51,7 @@ def schema_command(
         privmix schema --extractor sentence --out schema.json
 
     """
-    from privmix.raw.template import features_template, schema_template
+    from privmix.inputs.raw.template import features_template, schema_template
 
     if target is not None:
         _validate.one_of("--target", target, TARGETS)

@@ -16,10 +16,15 @@ from safetensors.numpy import load, save
 
 from privmix import _validate
 from privmix.accounting import account
-from privmix.certificate import FILE_NAME
-from privmix.designs import bernoulli_inclusions
 from privmix.dpsgd.augmentation import check_augmentation
-from privmix.dpsgd.certificate import (
+from privmix.dpsgd.gradients import (
+    GradientSource,
+    LinearHead,
+    Network,
+    PrivateViews,
+    predict_in_batches,
+)
+from privmix.dpsgd.model_certificate import (
     MODEL_NAME,
     RESEARCH_NAME,
     ModelCertificate,
@@ -28,24 +33,25 @@ from privmix.dpsgd.certificate import (
     read_certificate,
     read_state,
 )
-from privmix.dpsgd.gradients import (
-    GradientSource,
-    LinearHead,
-    Network,
-    PrivateViews,
-    predict_in_batches,
-)
 from privmix.dpsgd.modules import deterministic, environment
-from privmix.dpsgd.plan import TrainingConfig, TrainingPlan
-from privmix.dpsgd.records import TrainingRecords, as_samples, check_inputs, check_records, require
 from privmix.dpsgd.research import GradientHistograms
-from privmix.extractor import ExtractorIdentity
-from privmix.journal import Journal, RunFolder, check_out, make_once, write_durably
-from privmix.ledger import ledger_charge
+from privmix.dpsgd.training_plan import TrainingConfig, TrainingPlan
+from privmix.dpsgd.training_records import (
+    TrainingRecords,
+    as_samples,
+    check_inputs,
+    check_records,
+    require,
+)
+from privmix.inputs.extractor import ExtractorIdentity
 from privmix.noise import rounded_gaussian
-from privmix.records import Progress
+from privmix.publishing.certificate import FILE_NAME
+from privmix.publishing.folder import file_digests
+from privmix.records.bounded import Progress
 from privmix.rng import MasterKey
-from privmix.store import file_digests
+from privmix.running.journal import Journal, RunFolder, check_out, make_once, write_durably
+from privmix.running.ledger import ledger_charge
+from privmix.sampling import bernoulli_inclusions
 
 _STATE_NAME = "state.safetensors"
 _FILE_TIME = 946684800  # 1 January 2000, the same for every model

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from privmix import _validate
-from privmix.extractor import ExtractorIdentity, InputKind, Progress
-from privmix.raw.frames import by_position, is_frame
-from privmix.resources import torch_pool
+from privmix.inputs.extractor import ExtractorIdentity, InputKind, Progress
+from privmix.inputs.raw.frames import by_position, is_frame
+from privmix.running.resources import torch_pool
 
 
 class WrongRecord(_validate.InvalidInputError):

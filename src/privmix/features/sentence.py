@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.extractor import ExtractorIdentity, InputKind
 from privmix.features.base import (
     BaseExtractor,
     WrongRecord,
@@ -26,6 +25,7 @@ from privmix.features.base import (
     run_batches,
     weights_digest,
 )
+from privmix.inputs.extractor import ExtractorIdentity, InputKind
 
 _BUNDLED = "all-MiniLM-L6-v2"
 _LENGTH_STEP = 8

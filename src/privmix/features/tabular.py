@@ -16,7 +16,12 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from privmix.columns import (
+from privmix.features.base import BaseExtractor, make_identity
+from privmix.inputs.extractor import ExtractorIdentity, InputKind, Progress
+from privmix.inputs.raw.blocks import fail_record, object_array
+from privmix.inputs.raw.cells import read_cells
+from privmix.inputs.raw.frames import Rows, as_rows, plain
+from privmix.table_schema import (
     BooleanColumn,
     CategoricalColumn,
     Column,
@@ -25,11 +30,6 @@ from privmix.columns import (
     NumericColumn,
     TableSchema,
 )
-from privmix.extractor import ExtractorIdentity, InputKind, Progress
-from privmix.features.base import BaseExtractor, make_identity
-from privmix.raw.cells import read_cells
-from privmix.raw.frames import Rows, as_rows, plain
-from privmix.raw.records import fail_record, object_array
 
 _STEP = 4096
 _MICROSECONDS = 1e6

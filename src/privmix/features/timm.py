@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from privmix import _validate
-from privmix.extractor import ExtractorIdentity, InputKind
 from privmix.features.base import (
     BatchExtractor,
     choose_device,
@@ -16,6 +15,7 @@ from privmix.features.base import (
     weights_digest,
 )
 from privmix.features.images import to_pil
+from privmix.inputs.extractor import ExtractorIdentity, InputKind
 
 
 @dataclass(eq=False)

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from privmix import _validate
-from privmix.extractor import ExtractorIdentity, InputKind
 from privmix.features.base import (
     BatchExtractor,
     choose_device,
@@ -20,6 +19,7 @@ from privmix.features.base import (
     weights_digest,
 )
 from privmix.features.images import to_pil
+from privmix.inputs.extractor import ExtractorIdentity, InputKind
 
 # What an image processor's configuration says about the numbers that it produces.
 _PROCESSING = (

@@ -16,8 +16,8 @@ from sklearn.metrics import (
 )
 
 from privmix import _validate
+from privmix.inputs.labels import LABEL_RULES, match_labels
 from privmix.learners.base import LinearRegressor, ReleaseModel
-from privmix.records import LABEL_RULES, match_labels
 
 
 def score(model: ReleaseModel, features: ArrayLike, labels: ArrayLike) -> dict[str, Any]:
