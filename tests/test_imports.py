@@ -31,6 +31,7 @@ ORDER = [
     "preprocess",
     "planning",
     "mixer",
+    "rounds",
     "publishing",
     "backends",
     "features",

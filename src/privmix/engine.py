@@ -17,16 +17,19 @@ from privmix.backends.local import LocalBackend
 from privmix.inputs.arrays import Source
 from privmix.inputs.extractor import Extractor, ExtractorIdentity
 from privmix.inputs.labels import BadRecordPolicy
+from privmix.mechanism import AdaptiveConfig
 from privmix.mixer import Rows
 from privmix.planning.plan import ReleasePlan
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.publishing.card import CARD_NAME, dataset_card
 from privmix.publishing.certificate import FILE_NAME, Certificate
 from privmix.publishing.folder import Piece, file_digests, part_layout, part_name, write_part
-from privmix.publishing.release import Release, empty_preprocessor
+from privmix.publishing.release import Release, Table, empty_preprocessor
 from privmix.records.binding import bound_records, feature_source
 from privmix.records.bounded import Progress, Records
 from privmix.rng import MasterKey, fresh_name
+from privmix.rounds.public_model import PublicModel
+from privmix.rounds.residuals import Rounds
 from privmix.running.journal import Charge, Journal, RunFolder, check_out, make_once, write_durably
 from privmix.running.ledger import ledger_charge
 from privmix.running.resources import parse_bytes, return_memory, spare_memory
@@ -208,6 +211,8 @@ def release_records(
     context = hashlib.sha256(plan.digest() + records.digest() + origin).digest()
 
     place = LocalBackend(threads) if backend is None else backend
+    if plan.design == "adaptive":
+        _check_rounds_place(place, store)
 
     def prepare(run: RunFolder) -> None:
         if store is not None and Path(store).is_relative_to(out):
@@ -227,8 +232,10 @@ def release_records(
         mixed = _preprocess(folder, plan, _sampled(plan, records, key), key)
         job = Job(plan.mechanism, mixed, key, sums_bytes=sums_bytes)
         shared = SharedParts.of_run(run, store)
-        if shared is None:
-            _write_parts(folder, plan, job, place, progress)
+        if isinstance(plan.mechanism, AdaptiveConfig):
+            _write_rounds(folder, certificate, job, place, progress)
+        elif shared is None:
+            _write_parts(folder, plan, job, place, progress, part_layout(plan.mechanism))
         else:
             shared = _write_shared_parts(run, plan, job, place, shared, progress)
         digests = {} if shared is None else shared.digests
@@ -259,6 +266,15 @@ def release_records(
         test_seed=test_seed,
     )
     return Release(out)
+
+
+def _check_rounds_place(place: Backend, store: str | None) -> None:
+    """Refuse places where rounds, each of which waits for the one before, cannot be made yet."""
+    if not isinstance(place, LocalBackend):
+        allowed = "local, the only one that makes the rounds of design adaptive"
+        _validate.fail("backend", allowed, type(place).__name__.removesuffix("Backend").lower())
+    if store is not None:
+        _validate.fail("store", "nothing for design adaptive", store)
 
 
 def check_units(plan: ReleasePlan, given: bool) -> None:
@@ -304,12 +320,17 @@ def _preprocess(folder: Path, plan: ReleasePlan, records: Records, key: MasterKe
 
 
 def _write_parts(
-    folder: Path, plan: ReleasePlan, job: Job, backend: Backend, progress: Progress | None
+    folder: Path,
+    plan: ReleasePlan,
+    job: Job,
+    backend: Backend,
+    progress: Progress | None,
+    layout: list[list[Piece]],
 ) -> None:
     """Write the parts that are not there yet."""
     missing = []
     done = 0
-    for number, pieces in enumerate(part_layout(plan.mechanism)):
+    for number, pieces in enumerate(layout):
         if (folder / part_name(number)).exists():
             done += sum(block.num_rows for _, block in pieces)
         else:
@@ -327,6 +348,38 @@ def _write_parts(
 
         for number, pieces in missing:
             write_part(folder / part_name(number), plan.mechanism, pieces_done(pieces))
+
+
+def _write_rounds(
+    folder: Path, certificate: Certificate, job: Job, backend: Backend, progress: Progress | None
+) -> None:
+    """Write what the rounds of design ``adaptive`` build on, and then round after round.
+
+    A round's weights follow from the rows of those before it, as they were published: a resumed run
+    reads them.
+    """
+    mechanism, plan = certificate.mechanism, certificate.to_plan()
+    assert isinstance(mechanism, AdaptiveConfig) and isinstance(backend, LocalBackend)
+    mixtures, rounds = (Table(folder, certificate, "", number) for number in (0, 1))
+    layout = part_layout(mechanism)
+    first = len(layout) - mechanism.components[1].num_rounds
+    _write_parts(folder, plan, job, backend, progress, layout[:first])
+    published = (rows.features for rows in mixtures.iter_rows())
+    model = PublicModel.of(mechanism, mixtures.feature_clip_norm, published)
+    weights = model.first
+    for done in rounds.iter_rows():
+        assert done.weights is not None
+        weights = model.after(done.weights, done.features)
+    maker = Rounds(mechanism.components[1], job.records, job.key)
+    for number, pieces in enumerate(layout[first:]):
+        path = folder / part_name(first + number)
+        if path.exists():
+            continue
+        rows = maker.rows(number, weights, backend.threads)
+        write_part(path, mechanism, [(1, rows)])
+        weights = model.after(weights, rows.features)
+        if progress is not None:
+            progress(pieces[0][1].stop + mixtures.num_mixtures, plan.num_mixtures)
 
 
 def _write_shared_parts(

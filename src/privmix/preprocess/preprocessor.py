@@ -17,6 +17,7 @@ from privmix.preprocess.statistics import noisy_statistics
 from privmix.preprocess.steps import (
     Center,
     ClassCounts,
+    Intercept,
     PublicStatistics,
     RandomProjection,
     RecordFacts,
@@ -27,7 +28,7 @@ from privmix.preprocess.steps import (
     charged,
     step_facts,
 )
-from privmix.preprocess.transforms import clipped, projected, random_signs, rescaled
+from privmix.preprocess.transforms import clipped, projected, random_signs, rescaled, with_constant
 from privmix.records.bounded import BoundedRecords, Records, TransformedRecords
 from privmix.rng import MasterKey
 
@@ -125,6 +126,8 @@ class Preprocessor:
             return np.asarray((rows - np.array(step.mean)) / np.array(step.stddev or 1.0))
         if isinstance(step, UnitNorm):
             return rescaled(rows, self.facts.clip_norm)
+        if isinstance(step, Intercept):
+            return with_constant(rows, step.share, self.facts.clip_norm)
         return rows
 
     def transform_records(self, records: Records) -> Records:

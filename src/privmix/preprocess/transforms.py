@@ -57,6 +57,12 @@ def rescaled(features: Matrix, clip_norm: float) -> Matrix:
     return rows
 
 
+def with_constant(features: Matrix, share: float, clip_norm: float) -> Matrix:
+    """Return (rows, d + 1) rows scaled by sqrt(1 - share), and a last column sqrt(share) clip_norm."""
+    constant = np.full((len(features), 1), math.sqrt(share) * clip_norm)
+    return np.hstack([math.sqrt(1 - share) * features, constant])
+
+
 def projected(features: Matrix, directions: Matrix) -> Matrix:
     """Return (rows, r) products with the (r, d) ``directions``."""
     out = np.zeros((len(features), len(directions)))

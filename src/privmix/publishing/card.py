@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from privmix.mechanism import MixtureConfig
+from privmix.mechanism import ResidualConfig, TableConfig
 from privmix.planning.plan import ReleasePlan
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.publishing.folder import COMPONENTS
@@ -22,11 +22,25 @@ def dataset_card(plan: ReleasePlan) -> str:
         "public": "- `label`: the class of all the records in the row, as an index into the classes\n",
         "mixed": f"- `label_weights`: {_LABEL_TEXTS[schema.target]}\n",
     }
-    described = columns[plan.mechanism.components[0].labels]
+    described = columns.get(plan.mechanism.components[0].labels, "")
+    names = " or ".join(f"`{name}`" for name in COMPONENTS.get(plan.design, ()))
     if plan.design == "hybrid":
         described = (
-            f"- `component`: `{COMPONENTS[0]}` or `{COMPONENTS[1]}`\n"
+            f"- `component`: {names}\n"
             "- `label`: the class of a class sum, as an index into the classes; null elsewhere\n"
+        )
+    if plan.design == "adaptive":
+        described = (
+            f"- `component`: {names}\n"
+            "- `label`: the class of a residual row, as an index into the classes; null elsewhere\n"
+            "- `weights`: the public model's weights of that class in that round, for features in "
+            "clip norms; null elsewhere\n"
+        )
+    kind = "a sum of private records, chosen at random,"
+    if plan.design == "adaptive":
+        kind = (
+            "a sum of private records, chosen at random or, in rounds, weighted by how far\na public "
+            "model that earlier rounds determine is from the label,"
         )
     change = {
         "add_or_remove_one": "adding or removing any one record",
@@ -49,7 +63,7 @@ configs:
 
 # Private mixtures
 
-Each row is a sum of private records, chosen at random, plus Gaussian noise, divided by a public
+Each row is {kind} plus Gaussian noise, divided by a public
 constant. The rows together are ({plan.epsilon:.6g}, {plan.delta:g})-differentially private:
 {change} changes the probability of any outcome by at most a factor of
 exp({plan.epsilon:.6g}), but for a probability of {plan.delta:g}. `certificate.json` states the
@@ -107,11 +121,13 @@ def _describe_classes(schema: Schema) -> str:
     return f"Outputs: {names}, with bounds {bounds}"
 
 
-def _describe(config: MixtureConfig, schema: Schema) -> str:
+def _describe(config: TableConfig, schema: Schema) -> str:
     layout = ""
     if config.rows_per_class is not None:
         rows = "row" if config.rows_per_class == 1 else "rows"
         layout = f", {config.rows_per_class} {rows} of each class in the order of the classes"
+    if isinstance(config, ResidualConfig):
+        layout = f", {config.num_rounds} rounds of one row a class in the order of the classes"
     noise = config.published_stddev(schema.feature_clip_norm, "feature")
     return (
         f"- {config.num_mixtures} rows (`{config.design}`{layout}), divided by "

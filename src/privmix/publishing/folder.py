@@ -30,8 +30,8 @@ DATA_DIR = "data"
 _PART_BYTES = 64 << 20
 
 
-# Names of a hybrid release's tables in its ``component`` column.
-COMPONENTS = ("class_sums", "mixtures")
+# Names of a release's tables in its ``component`` column, by the design of a release of several.
+COMPONENTS = {"hybrid": ("class_sums", "mixtures"), "adaptive": ("mixtures", "residuals")}
 
 
 Piece = tuple[int, RowBlock]
@@ -43,13 +43,14 @@ Part = tuple[int, list[Piece]]  # its number, and what it holds
 def part_layout(mechanism: ReleaseConfig) -> list[list[Piece]]:
     """Divide the (table, block) pieces of a release into parts of bounded size, in order.
 
-    The layout follows from the mechanism alone, so that a part can be made again by itself.
+    The layout follows from the mechanism alone, so that a part can be made again by itself. A round
+    (``adaptive``) is a part, since all others before it must be there first.
     """
     parts: list[list[Piece]] = [[]]
     size = 0
     for table, config in enumerate(mechanism.components):
         for block in config.blocks:
-            if size >= _PART_BYTES:
+            if size >= _PART_BYTES or (size and config.design == "residual"):
                 parts.append([])
                 size = 0
             parts[-1].append((table, block))
@@ -82,21 +83,27 @@ def part_bytes(mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]) -> 
 def _write_pieces(
     sink: Path | io.BytesIO, mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]
 ) -> None:
-    schema = _columns(mechanism)
+    schema, names = _columns(mechanism), COMPONENTS.get(mechanism.design, ())
     # Noise does not compress; plain pages are the fastest to write and to read.
     options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
     with pq.ParquetWriter(sink, schema, **options) as writer:
         for table, rows in pieces:
-            arrays = [_column(name, table, rows) for name in schema.names]
+            arrays = [_column(name, names, table, rows) for name in schema.names]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
-def _column(name: str, table: int, rows: Rows) -> pa.Array:
+def _column(name: str, names: tuple[str, ...], table: int, rows: Rows) -> pa.Array:
     count = len(rows.features)
     if name == "component":
-        return pa.array([COMPONENTS[table]] * count)
+        return pa.array([names[table]] * count)
     if name == "label":
         return pa.array([None] * count if rows.labels is None else rows.labels, pa.int64())
+    if name == "weights":
+        if rows.weights is None:
+            return pa.array([None] * count, _WEIGHTS)
+        lengths = np.arange(count + 1, dtype=np.int32) * rows.weights.shape[1]
+        flat = np.ascontiguousarray(rows.weights).reshape(-1)
+        return pa.ListArray.from_arrays(lengths, flat, type=_WEIGHTS)
     return _vectors(getattr(rows, name))
 
 
@@ -104,11 +111,18 @@ def _columns(mechanism: ReleaseConfig) -> pa.Schema:
     features = pa.field("features", _vector_type(mechanism.num_features), nullable=False)
     if len(mechanism.components) > 1:
         component = pa.field("component", pa.string(), nullable=False)
-        return pa.schema([component, features, pa.field("label", pa.int64())])
+        columns = [component, features, pa.field("label", pa.int64())]
+        if mechanism.design == "adaptive":
+            columns.append(pa.field("weights", _WEIGHTS))
+        return pa.schema(columns)
     if mechanism.components[0].labels == "public":
         return pa.schema([features, pa.field("label", pa.int64(), nullable=False)])
     weights = _vector_type(mechanism.num_classes)
     return pa.schema([features, pa.field("label_weights", weights, nullable=False)])
+
+
+# Of no fixed length: vectors that are missing then take no room.
+_WEIGHTS = pa.list_(pa.field("element", pa.float32(), nullable=False))
 
 
 def _vector_type(width: int) -> pa.DataType:

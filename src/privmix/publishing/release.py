@@ -43,8 +43,8 @@ class Table:
         self.number = number
         self.config = certificate.mechanism.components[number]
         self._facts = certificate.tables[number]
-        several = len(certificate.mechanism.components) > 1
-        self._component = COMPONENTS[number] if several else None
+        names = COMPONENTS.get(certificate.mechanism.design)
+        self._component = None if names is None else names[number]
 
     @property
     def design(self) -> str:
@@ -174,7 +174,10 @@ class Table:
         labels = table.column("label").to_numpy()
         if labels.dtype != np.int64 or (labels < 0).any() or (labels >= self.num_classes).any():
             _validate.fail(f"{path}: label", f"class indices below {self.num_classes}", "others")
-        return Rows(features, labels=labels)
+        if self.design != "residual":
+            return Rows(features, labels=labels)
+        weights = _public_weights(path, table.column("weights"), self.num_features)
+        return Rows(features, labels=labels, weights=weights)
 
     @cached_property
     def _all_rows(self) -> Rows:
@@ -269,6 +272,18 @@ def combine(folders: Iterable[str | Path]) -> ComposedEvent:
     """
     events = tuple(Release(folder).certificate.event for folder in folders)
     return ComposedEvent(events=events)
+
+
+def _public_weights(path: Path, column: pa.ChunkedArray, width: int) -> NDArray[np.float32]:
+    allowed = f"finite vectors of {width} float32 for every residual row"
+    kind = column.type
+    if not (pa.types.is_list(kind) and kind.value_type == pa.float32() and column.null_count == 0):
+        _validate.fail(f"{path}: weights", allowed, kind)
+    vectors = column.combine_chunks()
+    lengths, flat = np.diff(vectors.offsets.to_numpy()), vectors.flatten()
+    if (lengths != width).any() or flat.null_count or not np.isfinite(flat.to_numpy()).all():
+        _validate.fail(f"{path}: weights", allowed, "others")
+    return np.asarray(flat.to_numpy().reshape(-1, width))
 
 
 def _matrix(path: Path, column: pa.ChunkedArray, width: int) -> NDArray[np.float32]:
