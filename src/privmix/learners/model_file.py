@@ -14,6 +14,7 @@ from safetensors.numpy import save
 from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.inputs.extractor import ExtractorIdentity
+from privmix.learners.adaptive import AdaptiveClassifier
 from privmix.learners.base import LinearClassifier, LinearRegressor
 from privmix.learners.bias_corrected_sgd import (
     BiasCorrectedSGDClassifier,
@@ -31,6 +32,7 @@ Learner = LinearClassifier | LinearRegressor | TorchNetworkClassifier
 
 LEARNERS: dict[str, type[Learner]] = {
     "noise-aware": NoiseAwareClassifier,
+    "adaptive": AdaptiveClassifier,
     "kl-softmax": KLSoftmaxClassifier,
     "fisher": FisherClassifier,
     "bias-corrected-sgd": BiasCorrectedSGDClassifier,

@@ -177,7 +177,7 @@ class NoiseAwareClassifier(LinearClassifier):
         coef, intercept = rule.weights, -rule.weights @ rule.center
         if isinstance(class_prior, str):
             class_prior = _named_prior(class_prior, rule, release)
-        self.class_prior_ = _prior(class_prior, release.num_classes)
+        self.class_prior_ = check_prior(class_prior, release.num_classes)
         if self.class_prior_ is not None:
             coef, intercept = scale * coef, scale * intercept + np.log(self.class_prior_)
             scale = 1.0
@@ -198,7 +198,8 @@ def _named_prior(name: str, rule: LinearRule, release: ReleaseLike) -> Vector:
     return sizes if sizes.any() else np.ones(len(sizes))
 
 
-def _prior(given: ArrayLike | None, num_classes: int) -> Vector | None:
+def check_prior(given: ArrayLike | None, num_classes: int) -> Vector | None:
+    """Return a class prior that adds up to 1, or None for none."""
     if given is None:
         return None
     allowed = f"counts, estimated, or {num_classes} numbers, none negative and not all 0"

@@ -22,24 +22,22 @@ class _Composite(FrozenModel):
     """What mechanisms of two tables have in common."""
 
     if TYPE_CHECKING:  # fields of the classes below, in the order of their files
-
-        @property
-        def components(self) -> tuple[TableConfig, ...]: ...
+        components: Any
 
     @property
     def num_records(self) -> int:
         """Planning constant n."""
-        return self.components[0].num_records
+        return int(self.components[0].num_records)
 
     @property
     def num_classes(self) -> int:
         """Number of classes K."""
-        return self.components[0].num_classes
+        return int(self.components[0].num_classes)
 
     @property
     def num_features(self) -> int:
         """Width d."""
-        return self.components[0].num_features
+        return int(self.components[0].num_features)
 
     @property
     def num_mixtures(self) -> int:

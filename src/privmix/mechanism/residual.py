@@ -19,8 +19,6 @@ from privmix.sampling import RowBlock, row_blocks
 from privmix.schema import Target
 
 MOST_ROUNDS = 1000
-_NOISE_OF_WEIGHTS = 1.0
-_LARGEST_RATE = 800.0
 
 
 class ResidualConfig(FrozenModel):
@@ -72,7 +70,7 @@ class ResidualConfig(FrozenModel):
         # Shorter residuals than this would vanish in the noise's own grid.
         _validate.real("residual_clip_norm", self.residual_clip_norm, at_least=1e-3, at_most=1.0)
         _validate.real("noise_multiplier", self.noise_multiplier, above=0.0)
-        _validate.real("learning_rate", self.learning_rate, above=0.0, at_most=1e12)
+        _validate.real("learning_rate", self.learning_rate, above=0.0, at_most=1e30)
         return self
 
     def check_noise_range(self) -> None:
@@ -147,16 +145,15 @@ class ResidualConfig(FrozenModel):
 
 
 def learning_rate(noise: float, num_rounds: int) -> float:
-    """Return the step at which the noise that all rounds bring stays harmless.
+    """Return the largest step at which the noise of all rounds does not drown the public model.
 
-    Along a direction in which records do not vary, every weight ends as the sum of its noise, of
-    standard deviation learning_rate * sqrt(num_rounds) * (sqrt(num_rounds) * noise) =
-    learning_rate * num_rounds * noise: at most 1.5, the size that a weight of a softmax may have for
-    nothing. Records that are all alike set a limit of their own, 800.
+    Along a direction in which records do not vary, a weight ends as the sum of J steps of noise,
+    learning_rate * sqrt(J) * (sqrt(J) * noise) = learning_rate * J * noise. At this rate it is 1: the
+    score of a record on the clip norm then carries noise of stddev 1 at most, which a softmax bears.
 
     Args:
         noise: Noise stddev that the mean of all rounds' rows has, in clip norms.
         num_rounds: J.
 
     """
-    return min(_LARGEST_RATE, _NOISE_OF_WEIGHTS / (noise * num_rounds))
+    return 1 / (noise * num_rounds)

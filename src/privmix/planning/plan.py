@@ -26,8 +26,8 @@ from privmix.accounting import (
 from privmix.accounting.events import NeighboringRelation
 from privmix.mechanism import (
     Design,
-    MixtureConfig,
     ReleaseConfig,
+    TableConfig,
 )
 from privmix.planning.memory import MemoryLayout, memory_layout
 from privmix.preprocess import RecordFacts, Step, charged, step_facts
@@ -335,8 +335,9 @@ def claim(claimed_event: Event, delta: float) -> dict[str, Any]:
 def _disk_bytes(
     config: ReleaseConfig, schema: Schema | None, preprocessing: tuple[Step, ...]
 ) -> int:
-    def table(part: MixtureConfig) -> int:
-        return part.num_mixtures * (4 * part.row_width + (8 if part.labels == "public" else 0))
+    def table(part: TableConfig) -> int:
+        numbers = part.row_width * (2 if part.design == "residual" else 1)  # rows and weights
+        return part.num_mixtures * (4 * numbers + (8 if part.labels == "public" else 0))
 
     results = sum(_result_sizes(config, schema, preprocessing))
     return sum(map(table, config.components)) + 8 * results + (64 << 10)

@@ -68,7 +68,7 @@ _DEFAULTS: dict[str, Any] = {
     "feature_budget": 0.25,
     "neighboring_relation": "add_or_remove_one",
     "label_balance": math.sqrt(2),
-    "num_rounds": 20,
+    "num_rounds": 30,
 }
 # The signed rows of ``adaptive`` only tell how far the public model may step in which direction.
 _OWN_DEFAULTS: dict[Design, dict[str, Any]] = {"adaptive": {"feature_budget": 0.1}}
@@ -123,7 +123,7 @@ def plan_release(
               open to (no default), and ``balanced`` (default) or ``random``.
             - ``feature_budget``: ``hybrid`` and ``adaptive``: share of the budget for the signed
               rows (0.25; ``adaptive``: 0.1).
-            - ``num_rounds``: ``adaptive``: rounds of residual mixtures (20).
+            - ``num_rounds``: ``adaptive``: rounds of residual mixtures (30).
             - ``weight_alpha``, ``weight_clip``: ``uniform``: Dirichlet concentration and upper
               bound of random weights; equal weights by default.
 

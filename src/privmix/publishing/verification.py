@@ -193,7 +193,8 @@ def check_rounds(release: Release) -> list[str]:
         return []
     mixtures, rounds = release.tables
     order = np.arange(mechanism.num_classes)
-    if any(not np.array_equal(rows.labels, order) for rows in rounds.iter_rows()):
+    labels = [rows.labels for rows in rounds.iter_rows()]
+    if not all(found is not None and np.array_equal(found, order) for found in labels):
         return ["data: labels of a round are not in the order of the classes"]
     published = (rows.features for rows in mixtures.iter_rows())
     model = PublicModel.of(mechanism, release.feature_clip_norm, published)
