@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from privmix._validate import InvalidInputError
 from privmix.engine import release
-from privmix.mechanism import HybridConfig, MixtureConfig
+from privmix.mechanism import AdaptiveConfig, HybridConfig, MixtureConfig, ResidualConfig
 from privmix.planning.plan import ReleasePlan
 from privmix.planning.solve import plan_release
 from privmix.publishing.certificate import Certificate
@@ -27,6 +27,7 @@ from privmix.schema import Schema
 
 if TYPE_CHECKING:
     from privmix.learners import (
+        AdaptiveClassifier,
         BiasCorrectedSGDClassifier,
         BiasCorrectedSGDRegressor,
         FisherClassifier,
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 __version__ = version("privmix")
 
 __all__ = [
+    "AdaptiveClassifier",
+    "AdaptiveConfig",
     "BiasCorrectedSGDClassifier",
     "BiasCorrectedSGDRegressor",
     "BoundedRecords",
@@ -54,6 +57,7 @@ __all__ = [
     "NoiseAwareRegressor",
     "Release",
     "ReleasePlan",
+    "ResidualConfig",
     "Schema",
     "TorchNetworkClassifier",
     "Verification",

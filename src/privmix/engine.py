@@ -32,7 +32,7 @@ from privmix.rounds.public_model import PublicModel
 from privmix.rounds.residuals import Rounds
 from privmix.running.journal import Charge, Journal, RunFolder, check_out, make_once, write_durably
 from privmix.running.ledger import ledger_charge
-from privmix.running.resources import parse_bytes, return_memory, spare_memory
+from privmix.running.resources import default_threads, parse_bytes, return_memory, spare_memory
 from privmix.running.shared_store import STATE_NAME, SharedParts, store_location
 
 # 1 January 2000: a date that archives of every kind can hold, the same for every release.
@@ -212,7 +212,7 @@ def release_records(
 
     place = LocalBackend(threads) if backend is None else backend
     if plan.design == "adaptive":
-        _check_rounds_place(place, store)
+        _check_rounds_place(store)
 
     def prepare(run: RunFolder) -> None:
         if store is not None and Path(store).is_relative_to(out):
@@ -268,11 +268,8 @@ def release_records(
     return Release(out)
 
 
-def _check_rounds_place(place: Backend, store: str | None) -> None:
-    """Refuse places where rounds, each of which waits for the one before, cannot be made yet."""
-    if not isinstance(place, LocalBackend):
-        allowed = "local, the only one that makes the rounds of design adaptive"
-        _validate.fail("backend", allowed, type(place).__name__.removesuffix("Backend").lower())
+def _check_rounds_place(store: str | None) -> None:
+    """Refuse a store for rounds, each of which is read for the next."""
     if store is not None:
         _validate.fail("store", "nothing for design adaptive", store)
 
@@ -356,10 +353,10 @@ def _write_rounds(
     """Write what the rounds of design ``adaptive`` build on, and then round after round.
 
     A round's weights follow from the rows of those before it, as they were published: a resumed run
-    reads them.
+    reads them. The back end makes the signed rows; rounds are made by threads of this process.
     """
     mechanism, plan = certificate.mechanism, certificate.to_plan()
-    assert isinstance(mechanism, AdaptiveConfig) and isinstance(backend, LocalBackend)
+    assert isinstance(mechanism, AdaptiveConfig)
     mixtures, rounds = (Table(folder, certificate, "", number) for number in (0, 1))
     layout = part_layout(mechanism)
     first = len(layout) - mechanism.components[1].num_rounds
@@ -370,12 +367,13 @@ def _write_rounds(
     for done in rounds.iter_rows():
         assert done.weights is not None
         weights = model.after(done.weights, done.features)
+    threads = backend.threads if isinstance(backend, LocalBackend) else default_threads()
     maker = Rounds(mechanism.components[1], job.records, job.key)
     for number, pieces in enumerate(layout[first:]):
         path = folder / part_name(first + number)
         if path.exists():
             continue
-        rows = maker.rows(number, weights, backend.threads)
+        rows = maker.rows(number, weights, threads)
         write_part(path, mechanism, [(1, rows)])
         weights = model.after(weights, rows.features)
         if progress is not None:

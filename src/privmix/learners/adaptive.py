@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privmix import _validate
-from privmix.learners.base import LinearClassifier, ReleaseOrFolder, Vector, as_release
-from privmix.learners.noise_aware import check_prior
+from privmix.learners.base import (
+    LinearClassifier,
+    Matrix,
+    ReleaseLike,
+    ReleaseOrFolder,
+    Vector,
+    as_release,
+    check_prior,
+)
 from privmix.publishing.release import Release
 from privmix.rounds.public_model import PublicModel, Weights
 
 _LAST_ROUNDS = 3
 _LEAST_SHARE = 1e-3  # of the records, for a class that the noise leaves none
+
+
+class Learnt(NamedTuple):
+    """What a linear classifier keeps."""
+
+    coef: Matrix
+    intercept: Vector
+    logit_scale: float
+    class_prior: Vector | None
 
 
 class AdaptiveClassifier(LinearClassifier):
@@ -60,24 +76,28 @@ class AdaptiveClassifier(LinearClassifier):
 
         """
         release = as_release(release)
-        _validate.one_of("release.design", release.design, ("adaptive",))
-        published = cast(Release, release)
-        mixtures, rounds = published.tables
-        rows = (some.features for some in mixtures.iter_rows())
-        mechanism: Any = published.certificate.mechanism
-        model = PublicModel.of(mechanism, published.feature_clip_norm, rows)
-        pairs = list(_pairs(published))
-        weights = model.after(*pairs[-1]).astype(np.float64)
-        scale = _logit_scale(model, pairs[-_LAST_ROUNDS:], weights)
-        coef = weights / published.feature_clip_norm
-        intercept = np.zeros(len(coef))
-        self.class_prior_ = check_prior(class_prior, published.num_classes)
-        if self.class_prior_ is not None:
-            sizes = _class_sizes(published, pairs[0][1])
-            coef, scale = scale * coef, 1.0
-            intercept = np.log(self.class_prior_) - np.log(sizes)
-        self._keep(published, coef, intercept, scale)
+        learnt = learn_rounds(release, class_prior)
+        self.class_prior_ = learnt.class_prior
+        self._keep(release, learnt.coef, learnt.intercept, learnt.logit_scale)
         return self
+
+
+def learn_rounds(release: ReleaseLike, class_prior: ArrayLike | None) -> Learnt:
+    """Take the last step of the public model of an ``adaptive`` release."""
+    _validate.one_of("release.design", release.design, ("adaptive",))
+    published = cast(Release, release)
+    mechanism: Any = published.certificate.mechanism
+    rows = (some.features for some in published.tables[0].iter_rows())
+    model = PublicModel.of(mechanism, published.feature_clip_norm, rows)
+    pairs = list(_pairs(published))
+    weights = model.after(*pairs[-1]).astype(np.float64)
+    scale = _logit_scale(model, pairs[-_LAST_ROUNDS:], weights)
+    coef = weights / published.feature_clip_norm
+    prior = check_prior(class_prior, published.num_classes)
+    if prior is None:
+        return Learnt(coef, np.zeros(len(coef)), scale, None)
+    intercept = np.log(prior) - np.log(_class_sizes(published, pairs[0][1]))
+    return Learnt(scale * coef, intercept, 1.0, prior)
 
 
 def _pairs(release: Release) -> Iterator[tuple[Weights, NDArray[np.float32]]]:

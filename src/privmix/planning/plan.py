@@ -340,7 +340,8 @@ def _disk_bytes(
         return part.num_mixtures * (4 * numbers + (8 if part.labels == "public" else 0))
 
     results = sum(_result_sizes(config, schema, preprocessing))
-    return sum(map(table, config.components)) + 8 * results + (64 << 10)
+    parts: tuple[TableConfig, ...] = config.components
+    return sum(map(table, parts)) + 8 * results + (64 << 10)
 
 
 def _result_sizes(

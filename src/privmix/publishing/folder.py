@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from privmix.mechanism import ReleaseConfig
+from privmix.mechanism import ReleaseConfig, TableConfig
 from privmix.mixer import Rows
 from privmix.publishing.certificate import FILE_NAME
 from privmix.running.journal import sync
@@ -48,7 +48,8 @@ def part_layout(mechanism: ReleaseConfig) -> list[list[Piece]]:
     """
     parts: list[list[Piece]] = [[]]
     size = 0
-    for table, config in enumerate(mechanism.components):
+    tables: tuple[TableConfig, ...] = mechanism.components
+    for table, config in enumerate(tables):
         for block in config.blocks:
             if size >= _PART_BYTES or (size and config.design == "residual"):
                 parts.append([])
