@@ -26,7 +26,7 @@ from privmix.mechanism import (
     mixture_config,
 )
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes, whole_event
-from privmix.planning.rule import recommend_design
+from privmix.planning.rule import NUM_ROUNDS, recommend_design
 from privmix.preprocess import Step, charged, plan_steps
 from privmix.schema import Schema
 
@@ -68,7 +68,7 @@ _DEFAULTS: dict[str, Any] = {
     "feature_budget": 0.25,
     "neighboring_relation": "add_or_remove_one",
     "label_balance": math.sqrt(2),
-    "num_rounds": 30,
+    "num_rounds": NUM_ROUNDS,
 }
 # The signed rows of ``adaptive`` only tell how far the public model may step in which direction.
 _OWN_DEFAULTS: dict[Design, dict[str, Any]] = {"adaptive": {"feature_budget": 0.1}}
@@ -218,7 +218,7 @@ def choose_design(
         _validate.fail("design", f"one that has the options {names}", "auto, which considers none")
     best = fitting[0]
     chosen = cast(DesignOptions, best.options | given)
-    return best.design, chosen, best.preprocessing or preprocessing or ()
+    return best.design, chosen, best.preprocessing if preprocessing is None else preprocessing
 
 
 def width_after(steps: tuple[Step, ...], num_features: int) -> int:
