@@ -28,6 +28,7 @@ from privmix.planning.plan import PrivacyUnit
 from privmix.preprocess import Center, Intercept, UnitNorm
 from privmix.publishing.folder import file_digests, part_layout
 from privmix.rng import MasterKey
+from privmix.rounds import residuals
 from privmix.rounds.public_model import PublicModel, same_weights, weight_exponent
 from privmix.rounds.residuals import Rounds, add_residuals
 
@@ -64,15 +65,13 @@ class TestNeighbours:
         moved = rounds_of(plan, x, y).sums(weights) - rounds_of(plan, x[:-1], y[:-1]).sums(weights)
         alone = rounds_of(plan, x[-1:], y[-1:]).sums(weights)
         assert np.array_equal(moved, alone)
-        features, residuals = (
-            bound_records(x, y, plan.data_schema).feature_grid,
-            plan.mechanism.components[1].residual_grid,
-        )
+        features = bound_records(x, y, plan.data_schema).feature_grid
+        grid = plan.mechanism.components[1].residual_grid
         square = sum(int(value) ** 2 for value in moved.flat)
-        assert square <= features.largest_square * residuals.largest_square
+        assert square <= features.largest_square * grid.largest_square
         # The noise is the multiple of this bound that the event states.
         rounds = plan.mechanism.components[1]
-        bound = features.sensitivity * residuals.sensitivity
+        bound = features.sensitivity * grid.sensitivity
         assert math.sqrt(square) <= bound
         assert rounds.noise_stddev(features.sensitivity) >= rounds.noise_multiplier * bound
 
@@ -122,9 +121,9 @@ def test_scores_are_exact_and_residuals_are_those_of_a_softmax():
     records = bound_records(x, y, plan.data_schema)
     features = records.features / records.feature_grid.scale
     scores = features @ weights.T.astype(np.float64)
-    residuals = np.eye(4)[y] - np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    lengths = np.linalg.norm(residuals, axis=1, keepdims=True)
-    due = (residuals * np.minimum(1, 0.5 / lengths)).T @ features
+    left = np.eye(4)[y] - np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    lengths = np.linalg.norm(left, axis=1, keepdims=True)
+    due = (left * np.minimum(1, 0.5 / lengths)).T @ features
     rounds = rounds_of(plan, x, y)
     found = rounds.sums(weights) / (records.feature_grid.scale * rounds.config.weight_unit)
     assert np.abs(found - due).max() < 200 * 2 / rounds.config.weight_unit
@@ -287,16 +286,16 @@ class TestVerification:
         rewrite(sealed, tmp_path / "out", "features", change)
         assert "weights of round 2 do not follow" in " ".join(verify(tmp_path / "out").reasons)
 
-    def test_absent_noise(self, tmp_path, monkeypatch):
-        plan = plan_for(num_records=300, noise_multiplier=1.0, num_features=40)
+    @pytest.mark.parametrize("factor", [1e-3, 1 / 1.5])
+    def test_too_little_noise(self, tmp_path, monkeypatch, factor):
+        plan = plan_for(num_records=300, noise_multiplier=1.0, num_classes=10, num_features=100)
         x, y = make_data(plan.data_schema, 300)
-        publish = Rounds.publish
+        draw = residuals.rounded_gaussian
 
-        def quiet(self, number, weights, sums):
-            rows = publish(self, number, weights, sums)
-            return rows._replace(features=rows.features * np.float32(0.01))
+        def scaled(stream, extra, stddev, size):
+            return draw(stream, extra, factor * stddev, size)
 
-        monkeypatch.setattr(Rounds, "publish", quiet)
+        monkeypatch.setattr(residuals, "rounded_gaussian", scaled)
         release(0 * x, y, plan, out=tmp_path / "out")
         assert "vary less than the stated noise" in " ".join(verify(tmp_path / "out").reasons)
 
@@ -332,23 +331,24 @@ def blobs(count, shares, num_features=6, seed=0):
     return centres[y] + 0.4 * rng.standard_normal((count, num_features)), y
 
 
-class TestLearning:
-    @pytest.fixture(scope="class")
-    def rare(self, tmp_path_factory):
-        """Two classes, one in twenty in the second."""
-        schema = Schema(classes=[0, 1], num_features=6, num_records=4000, feature_clip_norm=3.0)
-        steps = [Center(budget_share=0.01), UnitNorm(), Intercept()]
-        plan = plan_release(
-            schema,
-            target_epsilon=2.0,
-            target_delta=1e-5,
-            design="adaptive",
-            preprocessing=steps,
-            num_mixtures=200,
-        )
-        x, y = blobs(4000, [0.95, 0.05])
-        return release(x, y, plan, out=tmp_path_factory.mktemp("rare") / "out", test_seed=3)
+@pytest.fixture(scope="module")
+def rare(tmp_path_factory):
+    """Two classes, one in twenty in the second."""
+    schema = Schema(classes=[0, 1], num_features=6, num_records=4000, feature_clip_norm=3.0)
+    steps = [Center(budget_share=0.01), UnitNorm(), Intercept()]
+    plan = plan_release(
+        schema,
+        target_epsilon=2.0,
+        target_delta=1e-5,
+        design="adaptive",
+        preprocessing=steps,
+        num_mixtures=200,
+    )
+    x, y = blobs(4000, [0.95, 0.05])
+    return release(x, y, plan, out=tmp_path_factory.mktemp("rare") / "out", test_seed=3)
 
+
+class TestLearning:
     def test_a_rare_class_is_learnt(self, rare):
         x, y = blobs(2000, [0.95, 0.05], seed=1)
         model = AdaptiveClassifier().fit(rare)
@@ -360,10 +360,15 @@ class TestLearning:
         assert np.array_equal(NoiseAwareClassifier().fit(rare).predict(x), model.predict(x))
 
     def test_a_prior_replaces_that_of_the_records(self, rare):
-        x, y = blobs(2000, [0.5, 0.5], seed=1)
+        x, _ = blobs(2000, [0.95, 0.05], seed=1)
+        x *= 0.3  # records that the model is not sure of
+        logits = AdaptiveClassifier().fit(rare)
+        own = logits.logit_scale_ * logits.decision_function(x)
         model = AdaptiveClassifier().fit(rare, class_prior=[1, 1])
-        assert model.class_prior_.tolist() == [0.5, 0.5]
-        assert model.score(x, y) > AdaptiveClassifier().fit(rare).score(x, y)
+        assert model.class_prior_.tolist() == [0.5, 0.5] and model.logit_scale_ == 1
+        # What is added is the log of the odds that records had against: 19, through noise.
+        moved = model.decision_function(x) - own
+        assert np.exp(moved) == pytest.approx(np.full(2000, 19.0), rel=0.15)
         never = AdaptiveClassifier().fit(rare, class_prior=[1, 0])
         assert (never.predict(x) == 0).all()
 
