@@ -320,7 +320,9 @@ def configs(draw):
             "neighboring_relation": draw(st.sampled_from(["add_or_remove_one", "replace_one"])),
         },
     }.get(design, {"mix_size": draw(st.floats(0.5, 40)), "num_mixtures": rows})
-    if design not in ("stratified", "hybrid"):
+    if design == "adaptive":
+        options["num_rounds"] = draw(st.integers(1, 5))
+    if design not in ("stratified", "hybrid", "adaptive"):
         options["label_balance"] = draw(st.floats(0.1, 10))
     return configure(sizes(40, 3, 4), design, options, draw(st.floats(0.05, 100)))
 
@@ -331,10 +333,17 @@ def test_sampler_noise_and_event_agree(config):
     """What the engine asks of the samplers and of the noise is what the event accounts for."""
     schema = make_schema(num_classes=3, num_features=4, num_records=40)
     records = bound_records(*make_data(schema, 40), schema)
-    events = config.event.events if config.design == "hybrid" else [config.event]
+    several = config.design in ("hybrid", "adaptive")
+    events = config.event.events if several else [config.event]
     for part, event in zip(config.components, events, strict=True):
         assert part.event == event
-        check_component(part, event, records)
+        if part.design == "residual":  # samples nobody; see tests/rounds
+            assert (event.noise_multiplier, event.count) == (
+                part.noise_multiplier,
+                part.num_mixtures / part.num_classes,
+            )
+        else:
+            check_component(part, event, records)
 
 
 def check_component(part, event, records) -> None:
