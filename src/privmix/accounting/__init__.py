@@ -19,6 +19,7 @@ from privmix.accounting.accountants import (
 )
 from privmix.accounting.calibrate import calibrate, calibrate_noise_multiplier
 from privmix.accounting.events import (
+    AllocationGaussianEvent,
     ComposedEvent,
     EligibleGaussianEvent,
     Event,
@@ -51,6 +52,7 @@ __all__ = [
     "CERTIFICATE_DELTAS",
     "Accounting",
     "AdaptiveReading",
+    "AllocationGaussianEvent",
     "ComposedEvent",
     "EligibleGaussianEvent",
     "Event",

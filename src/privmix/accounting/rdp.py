@@ -21,6 +21,7 @@ from scipy.special import gammaln
 from privmix import _validate
 from privmix.accounting import pld
 from privmix.accounting.events import (
+    AllocationGaussianEvent,
     ComposedEvent,
     EligibleGaussianEvent,
     GaussianEvent,
@@ -177,6 +178,8 @@ def _rdp_one(event: SimpleEvent) -> Array:
         # A mixture over samples is no further apart than its worst part (Renyi divergences are
         # jointly quasi-convex), so the mechanism without sampling bounds it as well.
         return np.minimum(_rdp_uniform(event, ORDERS), ORDERS / (2.0 * event.noise_multiplier**2))
+    if isinstance(event, AllocationGaussianEvent):
+        return ORDERS * (event.rows_per_record / (2.0 * event.noise_multiplier**2))
     return _rdp_signed(event)
 
 

@@ -78,12 +78,14 @@ class Lattice:
     """P-masses at the losses ``first + spacing * i``; Q-masses are masses * exp(-loss).
 
     ``lost`` bounds the mass outside, the same for P and Q: infinite loss above, nothing below.
+    ``slack`` bounds the error of the losses.
     """
 
     first: float
     spacing: float
     masses: Array
     lost: float
+    slack: float = 0.0
 
     @cached_property
     def losses(self) -> Array:
@@ -99,7 +101,7 @@ class Lattice:
     def reversed(self) -> Lattice:
         """The pair (Q, P): losses change sign, masses become Q-masses."""
         masses = np.exp(self.log_masses - self.losses)[::-1]
-        return Lattice(-float(self.losses[-1]), self.spacing, masses, self.lost)
+        return Lattice(-float(self.losses[-1]), self.spacing, masses, self.lost, self.slack)
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ def _lower_lattice(step: SampledStep, spacing: float, reach: float) -> Lattice:
     losses = np.append(losses[~inside], origin)
     masses = np.append(masses[~inside], heavy_mass)
     order = np.argsort(losses, kind="stable")
-    points, merged = _merge(masses[order], losses[order], origin, spacing)
+    points, merged = merge(masses[order], losses[order], origin, spacing)
     first = int(points.min()) if points.size else 0
     size = int(points.max()) - first + 1 if points.size else 1
     dense = summed(points - first, merged, size)
@@ -209,7 +211,7 @@ def _lower_lattice(step: SampledStep, spacing: float, reach: float) -> Lattice:
 
 
 @njit(cache=True)
-def _merge(
+def merge(
     masses: Array, losses: Array, origin: float, spacing: float
 ) -> tuple[NDArray[np.int64], Array]:
     """Merge outcomes, sorted by loss, into groups whose log P/Q lies on the lattice.
