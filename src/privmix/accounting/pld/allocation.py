@@ -39,8 +39,8 @@ from privmix.accounting.pld.lattice import (
 )
 from privmix.accounting.pld.pairs import Array
 
-_FINEST = 1.0 / 40.0  # width of a cell, in standard deviations of log Z, in the middle
-_GROWTH = 0.2  # wider cells further out: relative width grows by this share of the distance
+_FINEST = 1.0 / 64.0  # width of a cell, in standard deviations of log Z, in the middle
+_GROWTH = 0.12  # wider cells further out: relative width grows by this share of the distance
 _BITS = 14  # binary digits of T that are kept; the bound takes the worse of its neighbours
 _TRIMS = 256  # a trim loses at most this share of what may be lost
 _MOST_POINTS = 12_000
