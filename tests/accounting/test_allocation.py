@@ -12,6 +12,8 @@ from privmix.accounting import (
     ComposedEvent,
     GaussianEvent,
     PoissonGaussianEvent,
+    SignedAllocationGaussianEvent,
+    SignedGaussianEvent,
     account,
     delta_at,
     delta_profile,
@@ -236,6 +238,75 @@ class TestReplaceOne:
         both = ComposedEvent(events=(replaced(4, 100, 6.0), gaussian))
         known = gdp_epsilon(math.sqrt(4.0 / 3.0**2 + 1.0 / 3.0**2), 1e-5)
         assert account(both, 1e-5).epsilon == pytest.approx(known, rel=1e-6)
+
+
+def signed(rows_per_record, num_rows, noise_multiplier, **options):
+    return SignedAllocationGaussianEvent(
+        rows_per_record=rows_per_record,
+        num_rows=num_rows,
+        noise_multiplier=noise_multiplier,
+        **options,
+    )
+
+
+class TestSigned:
+    @pytest.mark.parametrize("noise", [0.5, 1.0, 3.0])
+    def test_bounds_bracket_integrals_for_two_rows(self, noise):
+        x = np.linspace(-9.0 - 1.0 / noise, 9.0 + 1.0 / noise, 3001)  # in deviations
+        mass = np.exp(-(x**2) / 2.0) * (x[1] - x[0]) / math.sqrt(2.0 * math.pi)
+        u = np.exp(-0.5 / noise**2) * np.cosh(x / noise)
+        z, weight = (u[:, None] + u[None, :]) / 2.0, np.outer(mass, mass)
+        for epsilon in (0.02, 0.3, 1.0):
+            k = math.exp(epsilon)
+            truth = max(
+                float((weight * np.maximum(gain, 0.0)).sum()) for gain in (z - k, 1.0 - k * z)
+            )
+            if truth < 1e-9:
+                continue
+            lower, upper = delta_bounds(signed(1, 2, noise), epsilon)
+            assert lower <= truth * (1.0 + 1e-4)
+            assert upper >= truth * (1.0 - 1e-4)
+            assert upper - lower <= 0.01 * truth
+
+    def test_every_row_is_signed_mixing_of_everyone(self):
+        every = SignedGaussianEvent(sampling_prob=1.0, noise_multiplier=1.3, count=4)
+        lower, upper = epsilon_bounds(signed(4, 4, 1.3), 1e-5)
+        assert lower <= account(every, 1e-5).epsilon * (1.0 + 2e-3)
+        assert upper == pytest.approx(account(every, 1e-5).epsilon, rel=2e-3)
+
+    @pytest.mark.parametrize(
+        ("rows_per_record", "num_rows", "noise"), [(36, 10003, 1.0), (4, 1000, 2.0)]
+    )
+    def test_between_nothing_and_signed_sampling(self, rows_per_record, num_rows, noise):
+        """Close to independent inclusion at the same rate, and far below allocation without signs."""
+        sampled = SignedGaussianEvent(
+            sampling_prob=rows_per_record / num_rows, noise_multiplier=noise, count=num_rows
+        )
+        lower, upper = epsilon_bounds(signed(rows_per_record, num_rows, noise), 1e-5)
+        cost = account(sampled, 1e-5).epsilon
+        assert 0.9 * cost < lower <= upper < 1.001 * cost
+        plain = account(allocation(rows_per_record, num_rows, noise), 1e-5).epsilon
+        assert upper < 0.6 * plain
+
+    @pytest.mark.parametrize("noise", [0.2, 1.0, 300.0])
+    @pytest.mark.parametrize("num_rows", [1, 2, 1000])
+    def test_laws_keep_mass_and_mean(self, num_rows, noise):
+        for upper in (True, False):
+            law = _law(num_rows, noise, 6.0, upper, True)
+            assert law.masses.sum() + law.zero == pytest.approx(1.0, abs=1e-10)
+            mean = (law.masses * law.values).sum() + law.infinite
+            assert mean == pytest.approx(1.0, abs=1e-10)
+
+    def test_the_unsigned_bound_holds_for_it(self):
+        for sizes in ((1, 10, 0.5), (3, 40, 1.5)):
+            costs = [account(make(*sizes), 1e-6).epsilon for make in (signed, allocation)]
+            assert costs[0] < costs[1]
+
+    def test_events_are_checked_and_survive_json(self):
+        event = signed(3, 40, 1.5, count=2)
+        assert event_from_json(event.model_dump_json()) == event
+        with pytest.raises(InvalidInputError, match="rows_per_record"):
+            signed(41, 40, 1.0)
 
 
 def test_events_are_checked_and_survive_json():

@@ -198,14 +198,52 @@ class AllocationGaussianEvent(_CountedEvent):
 
     @property
     def blocks(self) -> tuple[tuple[int, int], ...]:
-        """Sizes of R blocks of rows, nearly equal, with the number of blocks of each size.
+        """Sizes of the blocks of rows and how many there are of each; see :func:`_blocks`."""
+        return _blocks(self.num_rows, self.rows_per_record)
 
-        The rows in random order, cut into R blocks, one row picked of each, are a uniformly random
-        subset of R rows. With the order published, the record picks one row of each block.
-        """
-        size, longer = divmod(self.num_rows, self.rows_per_record)
-        pairs = ((size, self.rows_per_record - longer), (size + 1, longer))
-        return tuple((rows, count) for rows, count in pairs if count)
+
+class SignedAllocationGaussianEvent(_CountedEvent):
+    """As :class:`AllocationGaussianEvent`, but a record enters each of its rows with a fresh sign.
+
+    Signs are +1 or -1 alike, and secret; under add_or_remove_one.
+    """
+
+    mechanism: Literal["signed_allocation_gaussian"] = "signed_allocation_gaussian"
+    num_rows: int
+    rows_per_record: int
+
+    @field_validator("num_rows", "rows_per_record", mode="before")
+    @classmethod
+    def _check_sizes(cls, value: object, info: Any) -> int:
+        return _validate.integer(info.field_name, value, at_most=10**12)
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> SignedAllocationGaussianEvent:
+        if self.rows_per_record > self.num_rows:
+            allowed = f"at most num_rows = {self.num_rows}"
+            _validate.fail("rows_per_record", allowed, self.rows_per_record)
+        return self
+
+    @property
+    def neighboring_relation(self) -> NeighboringRelation:
+        """A record comes or goes."""
+        return "add_or_remove_one"
+
+    @property
+    def blocks(self) -> tuple[tuple[int, int], ...]:
+        """Sizes of the blocks of rows and how many there are of each; see :func:`_blocks`."""
+        return _blocks(self.num_rows, self.rows_per_record)
+
+
+def _blocks(num_rows: int, rows_per_record: int) -> tuple[tuple[int, int], ...]:
+    """Sizes of R blocks of rows, nearly equal, with the number of blocks of each size.
+
+    The rows in random order, cut into R blocks, one row picked of each, are a uniformly random
+    subset of R rows. With the order published, the record picks one row of each block.
+    """
+    size, longer = divmod(num_rows, rows_per_record)
+    pairs = ((size, rows_per_record - longer), (size + 1, longer))
+    return tuple((rows, count) for rows, count in pairs if count)
 
 
 class ComposedEvent(FrozenModel):
@@ -297,6 +335,7 @@ SimpleEvent: TypeAlias = (
     | EligibleGaussianEvent
     | UniformGaussianEvent
     | AllocationGaussianEvent
+    | SignedAllocationGaussianEvent
 )
 Event: TypeAlias = Annotated[
     SimpleEvent | ComposedEvent | GroupEvent, Field(discriminator="mechanism")

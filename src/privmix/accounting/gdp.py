@@ -19,6 +19,7 @@ from privmix.accounting.events import (
     Event,
     GaussianEvent,
     PoissonGaussianEvent,
+    SignedAllocationGaussianEvent,
     SignedGaussianEvent,
     SimpleEvent,
     simple_events,
@@ -80,7 +81,7 @@ def event_gdp_mu(event: Event) -> tuple[float, bool] | None:
     Per step and squared: 1/s^2 for the Gaussian; p^2 (exp(1/s^2) - 1) for Poisson sampling (Bu et
     al. 2020); p^2 (cosh(1/s^2) - 1) for signed mixing; the eligible share times that of the
     eligible step; R^2/T (exp(1/s^2) - 1) for R of T rows, and 4 R^2/T sinh(1/s^2), s of one vector,
-    under replace_one; None for sampling without replacement. Groups of k records: k times one record's.
+    under replace_one, and R^2/T (cosh(1/s^2) - 1) with signs; None for sampling without replacement. Groups of k records: k times one record's.
     """
     total, exact = 0.0, True
     inner, size = group_view(event)
@@ -103,6 +104,9 @@ def _squared_rate(event: SimpleEvent) -> float | None:
             if event.presence_noise_multiplier is not None:
                 return share * 4.0 * float(np.sinh(event.presence_noise_multiplier**-2))
             return share * float(np.expm1(inverse))
+        if isinstance(event, SignedAllocationGaussianEvent):
+            share = event.rows_per_record * (event.rows_per_record / event.num_rows)
+            return share * float(np.cosh(inverse) - 1.0)
         growth, signed_growth = float(np.expm1(inverse)), float(np.cosh(inverse) - 1.0)
     if isinstance(event, PoissonGaussianEvent):
         return event.sampling_prob**2 * growth

@@ -64,10 +64,14 @@ class _Law:
 
 @dataclass(frozen=True)
 class AllocationStep:
-    """A record in one of ``num_rows`` rows, with Gaussian noise in each of them."""
+    """A record in one of ``num_rows`` rows, with Gaussian noise in each of them.
+
+    ``signed``: it enters with a random sign, and u_i = exp(-1 / (2 s^2)) cosh(x_i / s^2).
+    """
 
     num_rows: int
     noise: float
+    signed: bool = False
 
     @property
     def _rounding(self) -> float:
@@ -76,7 +80,7 @@ class AllocationStep:
 
     def variance(self, reach: float) -> float:
         """Variance of the loss under P, to a few digits."""
-        law = _law(self.num_rows, self.noise, reach, True)
+        law = _law(self.num_rows, self.noise, reach, True, self.signed)
         loss = np.log(law.values)
         mass = law.values * law.masses
         mean = float((mass * loss).sum())
@@ -84,11 +88,11 @@ class AllocationStep:
 
     def lowest_loss(self, reach: float) -> float:
         """The loss of the lowest outcome within reach."""
-        return math.log(float(_law(self.num_rows, self.noise, reach, True).values[0]))
+        return math.log(float(_law(self.num_rows, self.noise, reach, True, self.signed).values[0]))
 
     def upper(self, spacing: float, reach: float) -> Lattice:
         """A pair on a lattice that dominates this one."""
-        law = _law(self.num_rows, self.noise, reach, True)
+        law = _law(self.num_rows, self.noise, reach, True, self.signed)
         loss = np.log(law.values)
         first = math.floor(float(loss[0]) / spacing)
         size = math.ceil(float(loss[-1]) / spacing) - first + 2
@@ -110,7 +114,7 @@ class AllocationStep:
         """A pair on a lattice that this one dominates."""
         if spacing > COARSEST_LOWER:
             return Lattice(0.0, spacing, np.zeros(1), 1.0)
-        law = _law(self.num_rows, self.noise, reach, False)
+        law = _law(self.num_rows, self.noise, reach, False, self.signed)
         points, merged = merge(law.values * law.masses, np.log(law.values), 0.0, spacing)
         first = int(points.min()) if points.size else 0
         size = int(points.max()) - first + 1 if points.size else 1
@@ -119,7 +123,7 @@ class AllocationStep:
 
 
 @lru_cache(maxsize=64)
-def _law(num_rows: int, noise: float, reach: float, upper: bool) -> _Law:
+def _law(num_rows: int, noise: float, reach: float, upper: bool, signed: bool = False) -> _Law:
     """A law that dominates that of Z (``upper``), or that it dominates.
 
     Of T only the leading binary digits are kept, the others rounded down for the upper law: a mean
@@ -130,7 +134,7 @@ def _law(num_rows: int, noise: float, reach: float, upper: bool) -> _Law:
     if not upper and leading << spare < num_rows:
         leading += 1
     may_lose = float(ndtr(-reach)) / _TRIMS
-    one = _one(noise, reach, upper)
+    one = _one(noise, reach, upper, signed)
     law, count = one, 1
     for bit in bin(leading)[3:] + "0" * spare:
         law, count = _added(law, count, None, count, may_lose, upper), 2 * count
@@ -155,14 +159,26 @@ def _grid(scale: float, low: float, high: float) -> Array:
     return values
 
 
-def _one(noise: float, reach: float, upper: bool) -> _Law:
-    """The law of one u: log u is normal with mean -1/(2 s^2) and standard deviation 1/s."""
+def _one(noise: float, reach: float, upper: bool, signed: bool) -> _Law:
+    """The law of one u: log u is normal with mean -1/(2 s^2) and standard deviation 1/s.
+
+    Signed, it is -1/(2 s^2) + log cosh(y/s) with y standard normal.
+    """
     far = reach + 2.0
     half = 0.5 / noise**2
-    grid = _grid(1.0 / noise, -half - far / noise, half + far / noise)
-    quantile = noise * (np.log(grid) + half)
-    q_mass = _normal_masses(quantile)  # of the cells below, between and above the points
-    p_mass = _normal_masses(quantile - 1.0 / noise)
+    if signed:
+        deviation = math.sqrt(2.0 * half + math.log1p(math.exp(-4.0 * half)) - math.log(2.0))
+        grid = _grid(max(deviation, 1e-9), -half, half + far / noise)
+        log_cosh = np.maximum(np.log(grid) + half, 0.0)
+        quantile = noise * (log_cosh + np.log1p(np.sqrt(-np.expm1(-2.0 * log_cosh))))
+        q_mass = 2.0 * _normal_masses(quantile)
+        p_mass = _normal_masses(quantile - 1.0 / noise) + _normal_masses(quantile + 1.0 / noise)
+        q_mass[0] = p_mass[0] = 0.0  # nothing is below the infimum, where y = 0
+    else:
+        grid = _grid(1.0 / noise, -half - far / noise, half + far / noise)
+        quantile = noise * (np.log(grid) + half)
+        q_mass = _normal_masses(quantile)  # of the cells below, between and above the points
+        p_mass = _normal_masses(quantile - 1.0 / noise)
     if not upper:
         kept = q_mass > 0.0
         return _Law(p_mass[kept] / q_mass[kept], q_mass[kept])

@@ -20,6 +20,7 @@ from privmix.accounting.events import (
     EligibleGaussianEvent,
     GaussianEvent,
     PoissonGaussianEvent,
+    SignedAllocationGaussianEvent,
     SignedGaussianEvent,
     SimpleEvent,
     UniformGaussianEvent,
@@ -33,6 +34,7 @@ from privmix.accounting.pld.lattice import (
     DoesNotFitError,
     SampledStep,
     Step,
+    SubsetStep,
     TooManyPointsError,
     log_sum_exp,
 )
@@ -102,6 +104,9 @@ def _step_of(event: SimpleEvent) -> Step:
         return SampledStep(ShiftedPair(event.sampling_prob, event.noise_multiplier))
     if isinstance(event, SignedGaussianEvent):
         return SampledStep(SignedPair(event.sampling_prob, event.noise_multiplier))
+    if isinstance(event, UniformGaussianEvent):
+        prob = math.nextafter(event.mix_size / event.num_records, 1.0)
+        return SubsetStep(ShiftedPair(prob, event.noise_multiplier))
     if isinstance(event, EligibleGaussianEvent):
         pair = ShiftedPair(event.sampling_prob, event.noise_multiplier)
         return SampledStep(pair, event.eligible_prob)
@@ -126,25 +131,24 @@ class _Problem:
         return ((SampledStep(ShiftedPair(1.0, 1.0 / self.gdp_mu)), 1), *self.steps)
 
 
-def _problem(event: SimpleEvent | ComposedEvent) -> _Problem | None:
+def _problem(event: SimpleEvent | ComposedEvent) -> _Problem:
     square, is_exact = 0.0, True
     steps: list[tuple[Step, int]] = []
     for part in simple_events(event):
-        if isinstance(part, UniformGaussianEvent):
-            return None
         if isinstance(part, GaussianEvent):
             square += part.count / part.noise_multiplier**2
-        elif isinstance(part, AllocationGaussianEvent):
+        elif isinstance(part, AllocationGaussianEvent | SignedAllocationGaussianEvent):
+            signed = isinstance(part, SignedAllocationGaussianEvent)
             if part.neighboring_relation == "replace_one" or part.noise_multiplier < _LEAST_NOISE:
                 # As if the rows were known.
                 square += part.count * part.rows_per_record / part.noise_multiplier**2
                 is_exact = False
                 continue
             for rows, count in part.blocks:
-                if rows == 1:
+                if rows == 1 and not signed:
                     square += part.count * count / part.noise_multiplier**2
                 else:
-                    step = AllocationStep(rows, part.noise_multiplier)
+                    step = AllocationStep(rows, part.noise_multiplier, signed)
                     steps.append((step, part.count * count))
         else:
             steps.append((_step_of(part), part.count))
@@ -212,8 +216,6 @@ def epsilon_bounds(event: SimpleEvent | ComposedEvent, delta: float) -> tuple[fl
     """
     delta = _validate.delta("delta", delta)
     problem = _problem(event)
-    if problem is None:
-        return None
     if not problem.steps:
         exact = gdp_epsilon(problem.gdp_mu, delta)
         return (exact * (1.0 - 2e-12) if problem.is_exact else 0.0), exact
@@ -249,8 +251,6 @@ def epsilon_upper(
     """
     deltas = [_validate.delta("delta", delta) for delta in deltas]
     problem = _problem(event)
-    if problem is None:
-        return None
     if not problem.steps:
         return [gdp_epsilon(problem.gdp_mu, delta) for delta in deltas]
     reach = _reach(problem.all_steps, min(deltas))
@@ -289,8 +289,6 @@ def delta_bounds(event: SimpleEvent | ComposedEvent, epsilon: float) -> tuple[fl
     """Certified lower and upper bound on delta at ``epsilon``; None if the event has no PLD here."""
     epsilon = _validate.real("epsilon", epsilon, at_least=0.0)
     problem = _problem(event)
-    if problem is None:
-        return None
     if not problem.steps:
         exact = gdp_delta(problem.gdp_mu, epsilon)
         return (exact * (1.0 - 1e-12) if problem.is_exact else 0.0), exact * (1.0 + 1e-12)
@@ -339,8 +337,6 @@ def _order_for(composition: Composition, epsilon: float) -> float:
 def delta_profile(event: SimpleEvent | ComposedEvent, epsilons: Array) -> Array | None:
     """Certified upper bounds on delta at increasing ``epsilons`` >= 0; None without a PLD."""
     problem = _problem(event)
-    if problem is None:
-        return None
     if not problem.steps:
         exact = [gdp_delta(problem.gdp_mu, epsilon) for epsilon in epsilons]
         return np.asarray(exact) * (1.0 + 1e-12)
