@@ -37,7 +37,6 @@ from privmix.cli.plan import design_options
 from privmix.mechanism import DESIGNS, ReleaseConfig
 from privmix.planning.plan import claim, cost
 from privmix.planning.solve import configure
-from privmix.spending import distinct, read_spent, together
 
 
 @app.command("account", no_args_is_help=True)
@@ -114,6 +113,8 @@ def account_command(
 
 def _account_folders(folders: list[Path], delta: float, group_size: int | None) -> dict[str, Any]:
     """State what folders cost together; nothing does of one that protects nobody."""
+    from privmix.spending import distinct, read_spent, together
+
     _validate.delta("--delta", delta)
     spent = [read_spent(folder) for folder in folders]
     once = distinct(spent)

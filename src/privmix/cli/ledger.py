@@ -13,7 +13,6 @@ from privmix.cli._common import OUT, Json, app, print_json, read_text
 from privmix.planning.plan import ReleasePlan
 from privmix.running.ledger import Balance, Charge, Draw, Ledger
 from privmix.running.ledger_account import PLANNED_RULE, RULE, shown
-from privmix.spending import read_spent
 
 ledger_app = typer.Typer(
     no_args_is_help=True, help="Keep account of what data sets have spent. Private to their holder."
@@ -83,6 +82,8 @@ def ledger_charge_command(
         privmix ledger charge --ledger ledger.db --dataset-id customers --release january/
 
     """
+    from privmix.spending import read_spent
+
     book = _existing(ledger)
     found = [read_spent(folder) for folder in folders]
     for one in found:
@@ -208,8 +209,10 @@ def ledger_verify_command(
         privmix ledger verify --ledger ledger.db --release january/ --release model/
 
     """
-    made = [read_spent(folder) for folder in folders or ()]
+    from privmix.spending import read_spent
+
     book = _existing(ledger)
+    made = [read_spent(folder) for folder in folders or ()]
     nobody = [f"{one.folder}: protects nobody, no ledger has it" for one in made if not one.private]
     asked = [(one.folder, one.digest, one.event) for one in made if one.private]
     problems = [*nobody, *book.problems(asked, expect_head=expect_head)]
