@@ -13,28 +13,32 @@ import numpy as np
 import pytest
 
 from builders import make_data, make_plan, make_schema
-from privmix import dpsgd, release
+from privmix import dpsgd, plan_release, release
 from privmix.accounting import ComposedEvent, account
-from privmix.planning.plan import PrivacyUnit
-from privmix.preprocess import ClassCounts, PrivateMean
+from privmix.preprocess import Center, ClassCounts
 from privmix.running.ledger import Ledger
 from privmix.spending import distinct, read_spent, together
 from test_cli import run  # noqa: F401
 
 SCHEMA = make_schema()
+BUDGET = {"target_epsilon": 3.0, "target_delta": 1e-5}
+STEPS = {"preprocessing": (Center(), ClassCounts())}
 RELEASES = {
-    "counted": ("poisson", {"mix_size": 6, "num_mixtures": 20}, {}),
-    "uniform": ("uniform", {"mix_size": 6, "num_mixtures": 20}, {}),
-    "transposed": (
-        "transposed",
-        {"rows_per_record": 2, "num_mixtures": 20, "neighboring_relation": "replace_one"},
-        {},
-    ),
-    "patients": (
-        "poisson",
-        {"mix_size": 6, "num_mixtures": 20},
-        {"unit": PrivacyUnit("patient", 3)},
-    ),
+    "counted": {"design": "poisson", "mix_size": 6, "num_mixtures": 20, **STEPS},
+    "uniform": {"design": "uniform", "mix_size": 6, "num_mixtures": 20, **STEPS},
+    "transposed": {
+        "design": "transposed",
+        "rows_per_record": 2,
+        "num_mixtures": 20,
+        "neighboring_relation": "replace_one",
+    },
+    "patients": {
+        "design": "poisson",
+        "mix_size": 6,
+        "num_mixtures": 20,
+        "unit_column": "patient",
+        "max_records_per_unit": 3,
+    },
 }
 
 
@@ -43,17 +47,16 @@ def made(tmp_path_factory):
     """Folders of releases under both relations, of one with preprocessing, and of a model."""
     place = tmp_path_factory.mktemp("made")
     x, y = make_data(SCHEMA, SCHEMA.num_records)
-    for name, (design, sizes, more) in RELEASES.items():
-        steps = (PrivateMean(), ClassCounts()) if name == "counted" else ()
-        plan = make_plan(SCHEMA, design, 5.0, more.get("unit"), preprocessing=steps, **sizes)
+    for name, options in RELEASES.items():
+        plan = plan_release(SCHEMA, **BUDGET, **options)
         (place / f"{name}.json").write_text(plan.to_json())
         units = np.arange(len(x)) if name == "patients" else None
         release(x, y, plan, out=place / name, units=units)
-    plan = make_plan(SCHEMA, "poisson", 5.0, mix_size=6, num_mixtures=20)
-    release(x, y, plan, out=place / "seeded", test_seed=1)
+    release(x, y, make_plan(SCHEMA, "stratified", 5.0), out=place / "seeded", test_seed=1)
     training = dpsgd.plan_training(
         target_epsilon=2.0, target_delta=1e-5, epochs=1, classes=SCHEMA.classes,
         input_shape=x.shape[1:], num_records=len(x), batch_size=10,
+        augmentation=dpsgd.AugmentationPlan.plain(),
     )  # fmt: skip
     head = dpsgd.LinearHead(None)
     dpsgd.fit(x, y, training, model=head, out=place / "model")
@@ -87,9 +90,10 @@ class TestAccount:
                 "model" if folder.name == "model" else "release" for folder in order
             ]
         assert due > max(account(event, 1e-5).epsilon for event in events)
-        assert "if all of them were fixed before" in ok(
-            run("account", *named(*folders), "--delta", "1e-5")
-        ).out
+        assert (
+            "if all of them were fixed before"
+            in ok(run("account", *named(*folders), "--delta", "1e-5")).out
+        )
 
     def test_releases_under_replace_one_compose(self, run, made):  # noqa: F811
         folders = (made / "uniform", made / "transposed")
@@ -243,8 +247,13 @@ class TestExportImportVerify:
         taken = run("ledger", "export", "--ledger", book.path, "--out", tmp_path / "e.json")
         assert (taken.code, "does not exist yet" in taken.err) == (2, True)
         copy = tmp_path / "copy.db"
-        assert "2 new entries" in ok(run("ledger", "import", tmp_path / "e.json", "--ledger", copy)).out
-        assert "nothing new" in ok(run("ledger", "import", tmp_path / "e.json", "--ledger", copy)).out
+        assert (
+            "2 new entries"
+            in ok(run("ledger", "import", tmp_path / "e.json", "--ledger", copy)).out
+        )
+        assert (
+            "nothing new" in ok(run("ledger", "import", tmp_path / "e.json", "--ledger", copy)).out
+        )
         assert Ledger(copy).balances() == book.balances()
 
     def test_an_edited_export_makes_no_ledger(self, run, book, tmp_path):  # noqa: F811

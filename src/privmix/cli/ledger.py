@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from privmix import _validate
-from privmix.cli._common import OUT, Json, app, print_json, read_text
+from privmix.cli._common import OUT, Json, app, print_json, read_text, status_line
 from privmix.planning.plan import ReleasePlan
 from privmix.running.ledger import Balance, Charge, Draw, Ledger
 from privmix.running.ledger_account import PLANNED_RULE, RULE, shown
@@ -215,7 +215,8 @@ def ledger_verify_command(
     made = [read_spent(folder) for folder in folders or ()]
     nobody = [f"{one.folder}: protects nobody, no ledger has it" for one in made if not one.private]
     asked = [(one.folder, one.digest, one.event) for one in made if one.private]
-    problems = [*nobody, *book.problems(asked, expect_head=expect_head)]
+    with status_line("accounting for all charges anew"):
+        problems = [*nobody, *book.problems(asked, expect_head=expect_head)]
     head = book.head()
     if as_json:
         print_json({"valid": not problems, "head": head, "problems": problems})

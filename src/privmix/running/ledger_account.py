@@ -145,7 +145,9 @@ class Balance(FrozenModel):
             epsilon_limit=self.epsilon_limit,
             delta=self.delta,
         )
-        planned = account(ComposedEvent(events=tuple(events)), self.delta).epsilon
+        planned = reading.planned_epsilon
+        if late:
+            planned = account(ComposedEvent(events=tuple(events)), self.delta).epsilon
         return Cost(epsilon_alone=alone, epsilon_spent=reading.epsilon, epsilon_planned=planned)
 
     def check(self, event: Event) -> Cost:
