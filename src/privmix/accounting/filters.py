@@ -60,7 +60,7 @@ _REVEALING = 0.05  # share of delta that the process gives away in a unit of tim
 _SHORTEST, _LONGEST = 1e-4, 1e4  # times that are told apart
 _PRECISION = 5e-4  # relative, of a time
 _MESH = 400  # epsilons at which event and process are compared
-_LARGEST_MU = 1e3
+_SMALLEST_MU, _LARGEST_MU = 1e-6, 1e3  # of the process beside the first charge
 
 
 class AdaptiveReading(FrozenModel):
@@ -217,11 +217,13 @@ def _with_process(first: Event, time: float, limit: float, delta: float) -> floa
     rest = delta * (1.0 - _REVEALING * time)
     if not (rest > 0.0 and gdp_mu <= _LARGEST_MU):
         return None
-    inner, size = per_record(first)
+    _, size = per_record(first)
     # A Gaussian mechanism that all records of an owner together move by gdp_mu deviations.
-    process: Event = GaussianEvent(
-        noise_multiplier=size / gdp_mu, neighboring_relation=first.neighboring_relation
+    gaussian = GaussianEvent(
+        noise_multiplier=size / max(gdp_mu, _SMALLEST_MU),
+        neighboring_relation=first.neighboring_relation,
     )
+    process: Event = gaussian
     if first.unit != RECORD:
-        process = GroupEvent(unit=first.unit, group_size=size, event=process)
+        process = GroupEvent(unit=first.unit, group_size=size, event=gaussian)
     return accountants.account(ComposedEvent(events=(first, process)), rest).epsilon
