@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from builders import make_data, make_plan, make_schema
-from privmix import dpsgd, plan_release, release
-from privmix.accounting import ComposedEvent, account
+from privmix import InvalidInputError, dpsgd, plan_release, release
+from privmix.accounting import ComposedEvent, GaussianEvent, account
 from privmix.preprocess import Center, ClassCounts
 from privmix.running.ledger import Ledger
-from privmix.spending import distinct, read_spent, together
+from privmix.spending import Spent, distinct, read_spent, together
 from test_cli import run  # noqa: F401
 
 SCHEMA = make_schema()
@@ -154,6 +154,21 @@ class TestAccount:
             shown = ok(run("account", *folder, "--delta", "1e-5")).out
             assert due <= float(shown.split()[1]) < due * (1 + 1e-5)
 
+    def test_more_mechanisms_than_can_be_accounted_for_are_refused_at_once(self):
+        def spent(count):
+            return [
+                Spent(
+                    folder=f"r{i}", kind="release", digest=f"{i}", private=True,
+                    event=GaussianEvent(noise_multiplier=10 + i),
+                )
+                for i in range(count)
+            ]  # fmt: skip
+
+        assert len(together(spent(100)).events) == 100
+        assert len(together(spent(100) * 5).events) == 500  # no more different ones
+        with pytest.raises(InvalidInputError, match="100 different mechanisms; received 1000"):
+            together(spent(1000))
+
     def test_none_has_no_cost(self):
         with pytest.raises(ValueError, match="at least one folder"):
             together([])
@@ -212,6 +227,32 @@ class TestCharge:
         shown = ok(run("ledger", "show", "--ledger", book.path)).out
         assert "\x1b" not in shown
         assert "r\\x1b[2Kvalid: x\\n" in shown
+
+
+class TestRuns:
+    def test_a_test_seed_beside_a_ledger_is_refused_before_the_records(self, run, made, book):  # noqa: F811
+        given = ("--ledger", book.path, "--dataset-id", "d", "--test-seed", 1)
+        np.savez(book.path.parent / "t.npz", x=np.zeros((0, 0)))  # no records: nobody looks
+        source = (book.path.parent / "t.npz", "--features-key", "x", "--label-key", "y")
+        out = book.path.parent / "out"
+        told = run("release", *source, "--plan", made / "counted.json", *given, "--out", out)
+        assert (told.code, "which protects nobody" in told.err) == (2, True)
+        assert not out.exists()
+
+    def test_a_training_is_charged_with_its_digest(self, run, book, tmp_path):  # noqa: F811
+        x, y = make_data(SCHEMA, SCHEMA.num_records)
+        np.savez(tmp_path / "t.npz", x=x, y=y)
+        words = ("fit", tmp_path / "t.npz", "--features-key", "x", "--label-key", "y")
+        sizes = ("--num-records", len(x), "--batch-size", 10, "--epochs", 1, "--epsilon", 2)
+        classes = ("--classes", ",".join(map(str, SCHEMA.classes)), "--delta", "1e-5")
+        given = ("--ledger", book.path, "--dataset-id", "d", "--who", "ana")
+        out = tmp_path / "m"
+        told = ok(run(*words, *sizes, *classes, *given, "--out", out, "--json")).json
+        (charge,) = book.balance("d").charges
+        assert (charge.kind, charge.who, charge.digest) == ("model", "ana", told["digest"])
+        assert charge.name == str(out)
+        seeded = run(*words, *sizes, *classes, *given, "--out", tmp_path / "s", "--test-seed", 1)
+        assert (seeded.code, "which protects nobody" in seeded.err) == (2, True)
 
 
 class TestReserve:

@@ -123,7 +123,7 @@ def release(
         ledger,
         dataset_id,
         plan.event,
-        name=target.name,
+        name=str(out),
         kind="release",
         private=test_seed is None,
         who=who,

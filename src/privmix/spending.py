@@ -8,10 +8,13 @@ from pathlib import Path
 
 from privmix import _validate
 from privmix._validate import FrozenModel
-from privmix.accounting import ComposedEvent, Event
+from privmix.accounting import ComposedEvent, Event, per_record
+from privmix.accounting.events import simple_events
 from privmix.dpsgd.model_certificate import is_model_folder, read_certificate
 from privmix.publishing.certificate import FILE_NAME
 from privmix.publishing.release import Release
+
+_MOST_MECHANISMS = 100  # different ones, which are accounted for within seconds
 
 
 class Spent(FrozenModel):
@@ -70,8 +73,9 @@ def together(spent: Sequence[Spent]) -> ComposedEvent:
     :mod:`privmix.accounting.filters` for plans that depend on earlier outputs.
 
     Raises:
-        InvalidInputError: None at all, one that protects nobody, or folders under different
-            neighbouring relations or for different units, which have no cost together.
+        InvalidInputError: None at all, one that protects nobody, folders under different
+            neighbouring relations or for different units, which have no cost together, or more than
+            100 different mechanisms.
 
     """
     if not spent:
@@ -89,4 +93,7 @@ def together(spent: Sequence[Spent]) -> ComposedEvent:
                 f"{one.folder} ({fact})" for one, fact in zip(spent, facts, strict=True)
             )
             _validate.fail("releases composed", f"folders of {what}", others)
-    return ComposedEvent(events=tuple(one.event for one in spent))
+    whole = ComposedEvent(events=tuple(one.event for one in spent))
+    if (count := len(simple_events(per_record(whole)[0]))) > _MOST_MECHANISMS:
+        _validate.fail("releases composed", f"{_MOST_MECHANISMS} different mechanisms", count)
+    return whole

@@ -155,7 +155,7 @@ def fit(
         ledger,
         dataset_id,
         config.event,
-        name=target.name,
+        name=str(out),
         kind="model",
         private=not research and test_seed is None,
         who=who,
