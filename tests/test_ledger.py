@@ -8,7 +8,7 @@ import resource
 import sqlite3
 import threading
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 
 import pytest
 
@@ -22,7 +22,7 @@ from privmix.accounting import (
     account,
     adaptive_reading,
 )
-from privmix.running import journal, ledger_file
+from privmix.running import journal, ledger_entries, ledger_file
 from privmix.running.ledger import Ledger
 from privmix.spending import read_spent
 
@@ -262,6 +262,13 @@ class TestChain:
             with pytest.raises(InvalidInputError, match="entry 2: changed"):
                 use()
 
+    def test_an_entry_edited_with_its_own_hash_made_anew_is_found_by_the_next(self, ledger):
+        first, second = contents(ledger)[:2]
+        content = second[1].replace('"count":50', '"count":5')
+        mark = ledger_entries._hash(first[2], 2, content)
+        altered(ledger, "UPDATE entries SET content = ?, hash = ? WHERE number = 2", content, mark)
+        assert ledger.problems() == ["entry 3: changed since it was written"]
+
     def test_a_removed_entry_is_found(self, ledger):
         altered(ledger, "DELETE FROM entries WHERE number = 2")
         assert ledger.problems()[0] == "entry 2: removed"
@@ -273,7 +280,7 @@ class TestChain:
 
     def test_entries_gone_from_the_end_are_found(self, ledger):
         altered(ledger, "DELETE FROM entries WHERE number = 4")
-        assert ledger.problems() == ["entries 4 to 4: removed from the end"]
+        assert ledger.problems() == ["entry 4: removed from the end"]
 
     def test_a_cost_that_says_too_little_is_found(self, ledger, tmp_path):
         """Edited, and every hash after it made anew."""
@@ -295,8 +302,6 @@ class TestChain:
         assert "rolled back" in ledger.problems(expect_head=head)[0]
 
     def test_an_entry_or_a_mechanism_of_a_later_version(self, ledger):
-        from privmix.running import ledger_entries
-
         for found in ({"entry": "refunded"}, {"event": {"mechanism": "laplace"}}):
             exported = json.loads(ledger.to_json())
             exported["entries"][3]["content"] |= found
@@ -314,8 +319,6 @@ class TestChain:
 
 
 def rehashed(exported):
-    from privmix.running import ledger_entries
-
     previous = ledger_entries.START
     for one in exported["entries"]:
         text = ledger_entries.canonical(one["content"])
@@ -430,18 +433,41 @@ class TestFiles:
                 use()
         assert not ledger.path.exists()
 
-    def test_one_removed_while_it_is_charged(self, ledger, monkeypatch):
-        """The charge went into a file that is nobody's: the run must not go on."""
-        honest = ledger_file._links
+    def test_one_that_goes_before_it_is_opened_is_not_made_anew(self, ledger, monkeypatch):
+        honest = ledger_file.sqlite3.connect
 
-        def links(connection):
-            with suppress(FileNotFoundError):
-                ledger.path.unlink()
-            return honest(connection)
+        def connect(*arguments, **options):
+            ledger.path.unlink()
+            return honest(*arguments, **options)
 
-        monkeypatch.setattr(ledger_file, "_links", links)
-        with pytest.raises(InvalidInputError, match="removed or replaced meanwhile|removed"):
+        monkeypatch.setattr(ledger_file.sqlite3, "connect", connect)
+        with pytest.raises(InvalidInputError, match="ledger"):
             ledger.charge("d", EVENT)
+        assert not ledger.path.exists()
+
+    @pytest.mark.parametrize("replaced", [False, True])
+    @pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "COMMIT"])
+    def test_one_removed_while_it_is_charged(self, ledger, monkeypatch, statement, replaced):
+        """The charge went into a file that is nobody's: the run must not go on."""
+        content, honest = ledger.path.read_bytes(), ledger_file.LedgerFile._wait_for
+
+        def wait_for(self, connection, asked):
+            if statement == "COMMIT" == asked:
+                remove()
+            honest(self, connection, asked)
+            if statement == "BEGIN IMMEDIATE" == asked:
+                remove()
+
+        def remove():
+            ledger.path.unlink()
+            if replaced:
+                ledger.path.write_bytes(content)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger_file.LedgerFile, "_wait_for", wait_for)
+            with pytest.raises(InvalidInputError, match="removed or replaced meanwhile"):
+                ledger.charge("d", EVENT)
+        assert ledger.path.exists() == replaced
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only to the superuser")
     def test_a_read_only_one_is_shown_and_not_charged(self, ledger):

@@ -33,6 +33,7 @@ from privmix.running.ledger_entries import (
     canonical,
     chain_problems,
     link,
+    numbered,
     read_entries,
 )
 from privmix.running.ledger_file import FORMAT, LedgerFile
@@ -279,7 +280,7 @@ class Ledger:
             found = chain_problems(links)
         last, ever = len(links), self._file.num_ever()
         if not found and ever > last:
-            found.append(f"entries {last + 1} to {ever}: removed from the end")
+            found.append(f"{numbered(last + 1, ever)}: removed from the end")
         if expect_head is not None and expect_head.strip().lower() not in {
             START,
             *(one.hash for one in links),

@@ -148,13 +148,18 @@ def chain_problems(links: Iterable[Link]) -> list[str]:
     problems, previous, due = [], START, 1
     for one in links:
         if one.number != due:
-            gone = f"entry {due}" if one.number == due + 1 else f"entries {due} to {one.number - 1}"
             order = f"entry {one.number} comes where entry {due} is due: entries were moved"
-            problems.append(f"{gone}: removed" if one.number > due else order)
+            gone = f"{numbered(due, one.number - 1)}: removed"
+            problems.append(gone if one.number > due else order)
         elif one.hash != _hash(previous, one.number, one.content):
             problems.append(f"entry {one.number}: changed since it was written")
         previous, due = one.hash, one.number + 1
     return problems
+
+
+def numbered(first: int, last: int) -> str:
+    """Name entries from a first to a last one."""
+    return f"entry {first}" if first == last else f"entries {first} to {last}"
 
 
 def read_entries(links: Sequence[Link], place: str) -> list[Entry]:

@@ -177,7 +177,11 @@ class LedgerFile:
             raise OSError(f"{self.place}: {error}; nothing was charged") from None
 
     def _fail_to_write(self, error: sqlite3.Error) -> None:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        whole = getattr(error, "sqlite_errorcode", 0)
+        if whole == sqlite3.SQLITE_READONLY_DBMOVED:
+            gone = "one that was removed or replaced meanwhile; nothing was charged"
+            _validate.fail(self.place, "a ledger that stays where it is", gone)
+        code = whole & 0xFF
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             allowed = "a ledger that may be written, in a folder that may be written"
             _validate.fail(self.place, allowed, f"a read-only one ({error}); nothing was charged")
