@@ -23,7 +23,7 @@ from privmix import InvalidInputError
 from privmix.features import make_extractor
 from privmix.inputs.raw import Limits, open_records
 from privmix.inputs.raw.blocks import object_array
-from privmix.inputs.readers import parquet_files
+from privmix.inputs.parquet import parquet_files
 from privmix.table_schema import TableSchema
 
 TABLE = TableSchema(

@@ -241,7 +241,7 @@ def kept_features(out: Path) -> Iterator[Path]:
 
 def knows_labels(source: Path) -> bool:
     """Whether a source is a folder of images, whose labels are its folders' names."""
-    from privmix.inputs.readers import parquet_files
+    from privmix.inputs.parquet import parquet_files
 
     return source.is_dir() and not parquet_files(source)
 

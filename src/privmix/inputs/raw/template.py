@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from privmix import _validate
-from privmix.inputs.raw.opening import SUFFIXES, column_types, readable
+from privmix.inputs.delimited import TEXT_SUFFIXES, readable, suffix_of
+from privmix.inputs.raw.opening import SUFFIXES, column_types
 from privmix.schema import Target
 from privmix.table_schema import EXAMPLES
 
