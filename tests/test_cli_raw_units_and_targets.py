@@ -154,7 +154,7 @@ def test_bad_labels_and_owners_follow_the_policy(run, records, tmp_path):  # noq
     assert refused.code == 2
     assert "[1], img, unit column 'patient': allowed is an identifier" in refused.err
     assert not (tmp_path / "a").exists()
-    made = ok(run(*words, "--on-bad-record", "zero"))
+    made = ok(run(*words, "--on-bad-record", "zero", "--max-bad-share", "1"))
     assert "4 bad ones blanked" in made.err
     assert "of 2 units, of which 4 take part" in made.err
     assert "4 bad ones replaced by zero" in made.err
@@ -282,7 +282,7 @@ def test_bad_test_records_are_left_out(run, records, tmp_path, target):  # noqa:
     learner = "noise-aware-regression" if target == "regression" else "noise-aware"
     records(target)
     raw = ("raw.parquet", *RAW, "--label", "label")
-    schema, zero = ("--schema", "schema.json"), ("--on-bad-record", "zero")
+    schema, zero = ("--schema", "schema.json"), ("--on-bad-record", "zero", "--max-bad-share", "1")
     budget = ("--epsilon", 4, "--delta", "1e-5", "--design", "poisson", "--num-mixtures", 50)
     ok(run("release", *raw, *schema, *budget, "--out", "a"))
     ok(run("train", "a", "--learner", learner, "--out", "m.safetensors"))

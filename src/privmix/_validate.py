@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import stat
 from collections.abc import Iterable
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self
 
 from pydantic import (
@@ -96,15 +96,15 @@ def one_of(place: str, value: object, allowed: Iterable[str]) -> str:
     return value
 
 
-def regular_file(path: str | os.PathLike[str]) -> None:
+def regular_file(path: Path) -> None:
     """Refuse what is there and is no regular file: of a pipe or a device, reading may not end."""
     try:
-        mode = os.stat(path).st_mode
+        mode = path.stat().st_mode
     except (OSError, ValueError) as error:
-        fail(os.fspath(path), "an existing file", getattr(error, "strerror", None) or error)
+        fail(str(path), "an existing file", getattr(error, "strerror", None) or error)
     if not stat.S_ISREG(mode):
         kinds = {stat.S_IFIFO: "a pipe", stat.S_IFDIR: "a folder", stat.S_IFSOCK: "a socket"}
-        fail(os.fspath(path), "a regular file", kinds.get(stat.S_IFMT(mode), "a device"))
+        fail(str(path), "a regular file", kinds.get(stat.S_IFMT(mode), "a device"))
 
 
 class FrozenModel(BaseModel):

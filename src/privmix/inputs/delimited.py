@@ -27,6 +27,7 @@ from privmix.table_schema import PLAIN, TextFormat
 
 TEXT_SUFFIXES = tuple(a + b for b in ("", ".gz", ".zst") for a in (".csv", ".tsv"))
 BLOCK_BYTES = 16 << 20  # also the longest row
+_DELIMITERS = ",;\t|"
 _HEADER_BYTES = 1 << 20
 _COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
 _MARKS = {b"\x1f\x8b": ".csv.gz", b"\x28\xb5\x2f\xfd": ".csv.zst"}
@@ -84,24 +85,40 @@ def read_header(path: Path, form: TextFormat = PLAIN, wanted: Collection[str] = 
     allowed = "a first line with the names of the columns"
     if not names or not any(name.strip() for name in names) or all(map(_is_number, names)):
         _validate.fail(str(path), allowed, "none")
-    try:
-        line.encode()
-    except UnicodeEncodeError:
+    if not _is_utf8(line):
         encodings = '"format": {"encoding": ...} in the schema\'s table declares another'
-        _validate.fail(str(path), f"a first line in {form.encoding} ({encodings})", "other bytes")
+        _validate.fail(str(path), f"a first line in {form.encoding.upper()} ({encodings})", "other bytes")
     found = set(wanted) & set(names)
-    for other in ";\t|,":
+    for other in _DELIMITERS:
         alike = _split(line, other) if other != mark else []
         if (not found and set(wanted) & set(alike)) or (len(alike) > 1 and len(names) == 1):
             shown = "\\t" if other == "\t" else other
             remedy = (
-                f"columns separated by {mark!r}, or \"format\": {{\"delimiter\": \"{shown}\"}} in "
+                f'columns separated by {mark!r}, or "format": {{"delimiter": "{shown}"}} in '
                 "the schema's table"
             )
             _validate.fail(str(path), remedy, f"columns separated by {other!r}")
     if not wanted and (any(map(_is_number, names)) or len(set(names)) != len(names)):
         _validate.fail(str(path), allowed, "a line that looks like a record")
     return names
+
+
+def propose_format(path: Path) -> TextFormat:
+    """Return how a file seems to be written, by its first line alone: no record is looked at.
+
+    Its encoding by a byte order mark, or by names that are no UTF-8; its delimiter by what cuts the
+    first line into most names.
+    """
+    data = _beginning(path, PLAIN)
+    encoding = "utf-8"
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "utf-16"
+    elif not _is_utf8(_cut(data.decode(errors="surrogateescape"))):
+        encoding = "cp1252"
+    line = _first_line(path, TextFormat(encoding=encoding))
+    usual = delimiter_of(path, PLAIN)
+    best = max((usual, *_DELIMITERS), key=lambda mark: len(_split(line, mark)))
+    return TextFormat(encoding=encoding, delimiter=None if best == usual else best)
 
 
 def refuse_nameless(path: Path, names: Sequence[str]) -> None:
@@ -112,7 +129,9 @@ def refuse_nameless(path: Path, names: Sequence[str]) -> None:
             _validate.fail(str(path), allowed, f"none: column {number} has no name")
 
 
-def fail_column(option: str, source: str, names: Sequence[str], wanted: str, known: bool) -> NoReturn:
+def fail_column(
+    option: str, source: str, names: Sequence[str], wanted: str, known: bool
+) -> NoReturn:
     """Report a column that is not there.
 
     The names that are there are shown only if they are ``known`` to be names: the first line of a
@@ -188,9 +207,7 @@ def plain_numbers(
     return numbers, there
 
 
-def read_numbers(
-    cells: pa.Array, other: Callable[[bytes | None], float]
-) -> NDArray[np.float64]:
+def read_numbers(cells: pa.Array, other: Callable[[bytes | None], float]) -> NDArray[np.float64]:
     """Read all cells as numbers, those that are not in plain digits by ``other``, one by one."""
     numbers, done = plain_numbers(cells)
     if not done.all():
@@ -199,26 +216,44 @@ def read_numbers(
     return numbers
 
 
-def _first_line(path: Path, form: TextFormat) -> str:
-    """Return the beginning of a file, the first line at least; bytes of no character as surrogates."""
+def _beginning(path: Path, form: TextFormat) -> bytes:
+    """Return the first bytes of a file, with the first line at least."""
     with readable(path, suffix_of(path)), _opened(path, form) as stream:
-        data = stream.read(_HEADER_BYTES)
+        data: bytes = stream.read(_HEADER_BYTES)
         if b"\n" not in data and b"\r" not in data:
             data += stream.read(BLOCK_BYTES)
     for mark, name in _MARKS.items():
         if data.startswith(mark):
-            _validate.fail(str(path), f"a name that ends in {name} for a compressed file", "another")
+            allowed = f"a name that ends in {name} for a compressed file"
+            _validate.fail(str(path), allowed, "another")
+    return data
+
+
+def _first_line(path: Path, form: TextFormat) -> str:
+    """Return the first line; bytes that are no character as surrogates."""
+    data = _beginning(path, form)
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in data[:1024]:
-        allowed = 'text in UTF-8, or "format": {"encoding": "utf-16"} in the schema\'s table'
+        allowed = 'a first line in UTF-8, or "format": {"encoding": "utf-16"} in the schema\'s table'
         _validate.fail(str(path), allowed, "other bytes, such as UTF-16 has")
-    text = data.removeprefix(codecs.BOM_UTF8).decode(errors="surrogateescape")
-    quotes, end = 0, len(text)
+    return _cut(data.removeprefix(codecs.BOM_UTF8).decode(errors="surrogateescape"))
+
+
+def _cut(text: str) -> str:
+    """Return a text up to the end of its first line; an end in quotes is none."""
+    quotes = 0
     for match in re.finditer('["\r\n]', text):
         quotes += match[0] == '"'
         if match[0] != '"' and quotes % 2 == 0:
-            end = match.start()
-            break
-    return text[:end]
+            return text[: match.start()]
+    return text
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _split(line: str, mark: str) -> list[str]:

@@ -209,8 +209,6 @@ class _Columns(NamedTuple):
         if self.target == "class":
             labels = table.column(self.labels[0])
             refuse_floats(f"{path}: {self.labels[0]}", labels, self.classes)
-            if labels.type == pa.binary():  # an empty cell of delimited text
-                labels = labels.fill_null(b"")
             return _label_column(labels), units
         vectors = table.select(self.labels)
         if vectors.schema.field(0).type == pa.binary():
@@ -384,7 +382,9 @@ def _open_text(path: Path, columns: _Columns, form: TextFormat) -> LabelledSourc
     block = max(_TEXT_BLOCK, min(BLOCK_BYTES, _WIDEST_CELL * len(names)))
     labels, units, count = [], [], 0
     with readable(path, suffix_of(path)):
-        for table in scan_text(path, columns.others, form, block):
+        for read in scan_text(path, columns.others, form, block):
+            cells = [column.fill_null(b"") for column in read.columns]
+            table = pa.table(cells, names=read.column_names)
             found, owners = columns.of(path, table)
             labels.append(found)
             units += [] if owners is None else [owners]
@@ -403,9 +403,7 @@ def _open_text(path: Path, columns: _Columns, form: TextFormat) -> LabelledSourc
     sample = next(run for _, run in passes(0))
     held = len(features) * 8 * len(sample) * 2 + 3 * block
     source = IteratedSource((count, len(features)), sample.dtype, passes, held, features)
-    return LabelledSource(
-        source, np.concatenate(labels), np.concatenate(units) if units else None
-    )
+    return LabelledSource(source, np.concatenate(labels), np.concatenate(units) if units else None)
 
 
 def _text_numbers(path: Path, table: pa.Table) -> NDArray[np.float64]:

@@ -87,8 +87,8 @@ class Tally:
     def misses(self) -> list[str]:
         """Return a line for each column with values that miss the schema."""
         return _some(
-            f"{name}: {column.missed / column.values:.1%} of the values miss the schema"
-            + (f" ({column.hint})" if column.hint else "")
+            f"{name}: {column.missed} of {column.values} values ({column.missed / column.values:.1%}) miss the "
+            "schema" + (f" ({column.hint})" if column.hint else "")
             for name, column in self._columns.items()
             if column.missed
         )

@@ -139,10 +139,10 @@ class RawRecords(ABC):
     def _count(self, block: RawBlock) -> None:
         self.tally.num_records += len(block.bad)
         self.tally.num_bad += int(block.bad.sum())
-        known = self.count
-        if known is not None and self.tally.num_bad > self.shares.bad * known:
-            if self.on_bad_record == "zero":  # it can only become worse
-                self.tally.check(self.name, self.shares)
+        if self.count is None or self.on_bad_record == "error":
+            return
+        if self.tally.num_bad > self.shares.bad * self.count:  # it can only become worse
+            self.tally.check(self.name, self.shares)
 
     @property
     @abstractmethod

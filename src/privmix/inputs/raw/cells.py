@@ -132,7 +132,10 @@ def _read_column(cells: pa.ChunkedArray | NDArray[Any], column: Column, form: Te
     others = pa.array(found.values, type=kind).take(pa.array(codes))
     rows = np.flatnonzero(~done)
     is_bad = np.array([problem is not None for problem in found.problems])[codes]
-    wrong = {int(row): found.problems[code] for row, code in zip(rows[is_bad], codes[is_bad], strict=True)}
+    wrong = {
+        int(row): found.problems[code]
+        for row, code in zip(rows[is_bad], codes[is_bad], strict=True)
+    }
     unlisted = int(np.array(found.unlisted)[codes].sum())
     values = others if values is None else pc.replace_with_mask(values, pa.array(~done), others)
     return _judged(values, {r: p for r, p in wrong.items() if p is not None}, unlisted, column)

@@ -235,9 +235,7 @@ def _facts(
     return schema.names, None
 
 
-def column_types(
-    path: Path, form: TextFormat = PLAIN, wanted: Collection[str] = ()
-) -> pa.Schema:
+def column_types(path: Path, form: TextFormat = PLAIN, wanted: Collection[str] = ()) -> pa.Schema:
     """Return the column names and types of a file of rows, without looking at a single value.
 
     A file of delimited text states no types: there every column is ``null``. Of ``wanted`` columns
@@ -268,6 +266,8 @@ def _open_npz(
         _validate.fail(str(path), f"a file with {kind}s: {', '.join(SUFFIXES)}", ".npz")
     keys = (tabular["column"], next(iter(tabular["labels"]), None), tabular["unit"])
     named = list(zip(("image column", "label", "unit column"), keys, strict=True))
-    with opened_npz(path, [named[0], *(pair for pair in named[1:] if pair[1] is not None)]) as arrays:
+    with opened_npz(
+        path, [named[0], *(pair for pair in named[1:] if pair[1] is not None)]
+    ) as arrays:
         images, labels, units = (None if key is None else arrays[key] for key in keys)
     return _open_items(images, labels, units, kind=kind, options=options)
