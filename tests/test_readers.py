@@ -216,9 +216,7 @@ class TestBadFiles:
 
     def test_missing_label(self, tmp_path):
         (tmp_path / "t.csv").write_text("u,label\n1,a\n")
-        self.refused(
-            tmp_path / "t.csv", "perhaps 'label'.*received 'lable'", label="lable"
-        )
+        self.refused(tmp_path / "t.csv", "perhaps 'label'.*received 'lable'", label="lable")
         self.refused(tmp_path / "t.csv", "--label", label=None)
 
     def test_missing_arrays(self, tmp_path):

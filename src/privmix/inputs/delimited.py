@@ -87,7 +87,9 @@ def read_header(path: Path, form: TextFormat = PLAIN, wanted: Collection[str] = 
         _validate.fail(str(path), allowed, "none")
     if not _is_utf8(line):
         encodings = '"format": {"encoding": ...} in the schema\'s table declares another'
-        _validate.fail(str(path), f"a first line in {form.encoding.upper()} ({encodings})", "other bytes")
+        _validate.fail(
+            str(path), f"a first line in {form.encoding.upper()} ({encodings})", "other bytes"
+        )
     found = set(wanted) & set(names)
     for other in _DELIMITERS:
         alike = _split(line, other) if other != mark else []
@@ -233,7 +235,9 @@ def _first_line(path: Path, form: TextFormat) -> str:
     """Return the first line; bytes that are no character as surrogates."""
     data = _beginning(path, form)
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in data[:1024]:
-        allowed = 'a first line in UTF-8, or "format": {"encoding": "utf-16"} in the schema\'s table'
+        allowed = (
+            'a first line in UTF-8, or "format": {"encoding": "utf-16"} in the schema\'s table'
+        )
         _validate.fail(str(path), allowed, "other bytes, such as UTF-16 has")
     return _cut(data.removeprefix(codecs.BOM_UTF8).decode(errors="surrogateescape"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -252,6 +253,13 @@ def _open_zarr(
     try:
         arrays: dict[str, Any] = dict(zarr.open_group(path, mode="r").arrays())
         check_keys(path, sorted(arrays), _asked(features_key, label_key, unit_column))
+        wanted = [
+            str(features_key),
+            str(label_key),
+            *([] if unit_column is None else [unit_column]),
+        ]
+        for key in wanted:
+            _refuse_missing_chunks(path, key, arrays[key])
         features = arrays[str(features_key)]
         found = np.asarray(arrays[str(label_key)][...])
         units = None if unit_column is None else np.asarray(arrays[unit_column][...])
@@ -266,7 +274,10 @@ def _open_zarr(
     def passes(start: int) -> Iterator[tuple[int, NDArray[Any]]]:
         for first in range(start // rows * rows, features.shape[0], rows):
             try:
+                _refuse_missing_chunks(path, str(features_key), features, first)
                 yield first, np.asarray(features[first : first + rows])
+            except _validate.InvalidInputError:
+                raise
             except (OSError, ValueError, RuntimeError) as error:
                 place = f"{path}: {features_key}[{first}]"
                 _validate.fail(place, "a chunk that can be read", str(error).splitlines()[0])
@@ -274,6 +285,27 @@ def _open_zarr(
     held = 2 * rows * features.shape[1] * features.dtype.itemsize
     source = IteratedSource(features.shape, features.dtype, passes, held)
     return LabelledSource(source, found, units)
+
+
+def _refuse_missing_chunks(path: Path, key: str, array: Any, first: int | None = None) -> None:
+    """Refuse an array with a chunk that is no file, of all of it or at record ``first``.
+
+    Zarr fills such a chunk with zeros, whether it was lost or was never written since it holds
+    zeros alone.
+    """
+    sizes = array.shards or array.chunks
+    counts = [-(-length // size) for length, size in zip(array.shape, sizes, strict=True)]
+    rows = range(counts[0] if counts else 1) if first is None else [first // sizes[0]]
+    for place in itertools.product(rows, *map(range, counts[1:])):
+        name = array.metadata.encode_chunk_key(place if counts else ())
+        file = path / array.path / name
+        if not file.is_file():
+            allowed = (
+                "all chunks as files (write zeros too: zarr.config.set({'array.write_empty_chunks': "
+                "True}))"
+            )
+            received = "no regular file" if file.exists() else "none"
+            _validate.fail(f"{path}: {key}, chunk {name}", allowed, received)
 
 
 def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:

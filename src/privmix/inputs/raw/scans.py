@@ -210,7 +210,9 @@ class TableRecords(_Source):
             _validate.fail(self.name, "columns with distinct names", "a repeated name")
         aside = [("label", label) for label in labels] + [("unit column", unit)]
         asked = [(f"{self.kind} column", column), *aside]
-        asked += [("schema.table.columns", c.name) for c in (() if table is None else table.columns)]
+        asked += [
+            ("schema.table.columns", c.name) for c in (() if table is None else table.columns)
+        ]
         known = not untyped or any(name in names for _, name in asked)
         for option, wanted in asked:
             if wanted is not None and wanted not in names:
