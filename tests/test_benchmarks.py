@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="needs a checkout with its benchmarks")
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """Files like the benchmarks' data sets, with a few made-up records."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(400) % 10
+    features = rng.integers(0, 255, (400, 12), dtype=np.uint8)
+    for split in ("train", "test"):
+        path = tmp_path / f"cifar10-efficientnet_lite0-{split}.npz"
+        np.savez(path, features_u8=features, scale=np.float32(0.01), labels=labels)
+    x = rng.normal(size=(400, 12))
+    parts = {"x_train": x, "y_train": labels, "x_test": x, "y_test": labels}
+    np.savez(tmp_path / "banking77-minilm.npz", **parts)
+    monkeypatch.setenv("PRIVMIX_DATA", str(tmp_path))
+    return tmp_path
 
 
 @pytest.mark.parametrize(
@@ -23,10 +41,15 @@ pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="needs a checkout wi
             None,
         ),
         ("probabilities", "--epsilon 8 --designs stratified --seeds 1", None),
+        ("imbalance", "--epsilon 8 --seeds 1", None),
+        ("accounting", "--repeats 1", "ratio_dp_accounting"),
+        ("calibration", "--configs 1", None),
+        ("memory", "-n 300 -d 16 -T 64 --max-memory 1GB", None),
     ],
 )
-def test_a_benchmark_prints_json(script, options, told, capsys, monkeypatch):
+def test_a_benchmark_prints_json(script, options, told, data, capsys, monkeypatch):
     pytest.importorskip("torch")
+    pytest.importorskip("dp_accounting")
     monkeypatch.syspath_prepend(FOLDER)  # as a script has it
     monkeypatch.setattr(sys, "argv", [script, *options.split(), "--json"])
     runpy.run_path(str(FOLDER / f"{script}.py"), run_name="__main__")
@@ -39,3 +62,29 @@ def test_the_parts_of_the_cluster_benchmark_fit_the_library():
     parts = runpy.run_path(str(FOLDER / "dask_scaling.py"))
     config = parts["mechanism"](100, 8, 32, 4)
     assert parts["records"](100, 8).num_features == config.num_features == 8
+
+
+@pytest.mark.parametrize("method", ["ours", "prototypes", "dp-gradient", "no-privacy"])
+def test_a_method_of_the_utility_benchmark_runs(method, data, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(FOLDER)
+    parts = importlib.import_module("utility")
+    method = next((name for name in parts.METHODS if name.startswith(method)), method)
+    row = parts.measure(method, parts.load_banking77(data, data), 8.0, 1)
+    assert 0 <= row.accuracy_mean <= 1
+
+
+def test_the_parts_of_the_training_benchmark_fit_the_library(monkeypatch):
+    pytest.importorskip("opacus")
+    monkeypatch.syspath_prepend(FOLDER)
+    assert runpy.run_path(str(FOLDER / "dpsgd.py"))["STEPS"]
+
+
+EXPERIMENT = FOLDER.parent / "experiments" / "dfs" / "recovery.py"
+
+
+def test_the_experiment_of_feature_selection_prints_json(capsys, monkeypatch):
+    words = ["recovery", "--trials", "1", "--epsilon", "8", "--json"]
+    monkeypatch.setattr(sys, "argv", words)
+    runpy.run_path(str(EXPERIMENT), run_name="__main__")
+    assert json.loads(capsys.readouterr().out)

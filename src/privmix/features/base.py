@@ -325,7 +325,7 @@ def download_remedy() -> str:
     return "; --allow-download fetches one that is not on this machine" if is_local_only() else ""
 
 
-def public_model(model: str) -> dict[str, str]:
+def public_model(model: str) -> dict[str, str | int | float | bool]:
     """Return the parameter that names a model, or nothing where it may be a path.
 
     A path tells of the machine that it lies on, and certificates are public. Names of hubs have at

@@ -63,7 +63,8 @@ class TimmExtractor(BatchExtractor):
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
-        return dict(load("timm.data", "").resolve_data_config({}, model=self._network))
+        network = self._network  # refused, where it would be fetched
+        return dict(load("timm.data", "").resolve_data_config({}, model=network))
 
     @cached_property
     def _process(self) -> Any:

@@ -113,7 +113,7 @@ def bound_records(
                 for cells in wrong:
                     name = _feature_name(source, cells.column)
                     place = f"features[{cells.row}, {cells.column}]"
-                    tally.add_bad(name, cells.count, place, "a finite number", cells.value)
+                    tally.add_bad(name, cells.num_cells, place, "a finite number", cells.value)
                 if strict and wrong and refused is None:
                     first = min(wrong, key=lambda cells: (cells.row, cells.column))
                     place = f"features[{first.row}, {first.column}]"

@@ -366,7 +366,7 @@ class _BadCells(NamedTuple):
     """Cells of a run that are no finite numbers: for each column how many, and the first."""
 
     column: int
-    count: int
+    num_cells: int
     row: int
     value: float
 

@@ -123,7 +123,7 @@ class RawRecords(ABC):
                 a column that miss the schema.
 
         """
-        self.tally, self._refused = Tally(), None
+        self._begin()
         blocks = self._blocks(size, start)
         for block in blocks:
             self._count(block)
@@ -135,6 +135,9 @@ class RawRecords(ABC):
             yield block
         if start == 0:
             self.tally.check(self.name, self.shares)
+
+    def _begin(self) -> None:
+        self.tally, self._refused = Tally(), None
 
     def _count(self, block: RawBlock) -> None:
         self.tally.num_records += len(block.bad)
