@@ -70,9 +70,10 @@ class TestAutomaticDesign:
         assert plan == plan_release(self.schema(), **self.target, design="auto")
         best = recommend_design(**sizes(10_000, 20, 100), epsilon=1.0, delta=1e-5)[0]
         assert plan.design == best.design
-        assert [step.step for step in plan.preprocessing] == ["center", "unit_norm"]
+        steps = ["center", "unit_norm", "intercept"]
+        assert [step.step for step in plan.preprocessing] == steps
         assert plan.preprocessing[0].budget_share == best.center_share
-        signed = plan.mechanism.components[-1]
+        signed = plan.mechanism.components[0]
         assert (signed.num_mixtures, signed.mix_size) == (best.num_mixtures, best.mix_size)
         assert 0.99 < plan.epsilon <= 1
 
@@ -87,8 +88,8 @@ class TestAutomaticDesign:
         plain = plan_release(self.schema(), **self.target, preprocessing=[])
         assert plain.preprocessing == ()
         few = plan_release(self.schema(), **self.target, num_mixtures=100)
-        assert few.mechanism.components[-1].num_mixtures == 100
-        assert few.mechanism.components[-1].mix_size > 200  # fewer rows afford larger ones
+        assert few.mechanism.components[0].num_mixtures == 100
+        assert few.mechanism.components[0].mix_size > 100  # fewer rows afford larger ones
 
     def test_options_that_no_considered_design_has(self):
         with pytest.raises(
