@@ -54,7 +54,7 @@ def patients(count: int = 60, owners: int = 9) -> np.ndarray:
 
 
 def sums(plan: ReleasePlan, x, y, ids, key) -> list[tuple[np.ndarray, np.ndarray]]:
-    records = bound_records(x, y, plan.data_schema, "zero", units=ids)
+    records = bound_records(x, y, plan.data_schema, "zero", max_bad_share=1.0, units=ids)
     sampled = records.sampled(key.stream("units"), plan.max_records_per_unit)
     found = []
     for table, config in enumerate(plan.mechanism.components):
@@ -129,7 +129,7 @@ class TestNeighbours:
         plan = make_plan(make_schema(), "poisson", 5.0, UNIT, **DESIGNS["poisson"])
         x, y = make_data(plan.data_schema, 60)
         ids = np.array([None] * 60, dtype=object)
-        records = bound_records(x, y, plan.data_schema, "zero", units=ids)
+        records = bound_records(x, y, plan.data_schema, "zero", max_bad_share=1.0, units=ids)
         assert records.num_replaced == 60
         assert not records.features.any()
         ((features, labels),) = sums(plan, x, y, ids, key)
@@ -385,7 +385,9 @@ def test_memory_changes_no_bit(design, target, tmp_path):
         )
         made = []
         for in_memory in (True, False):
-            records = bound_records(x, y, schema, "zero", units=patients(), in_memory=in_memory)
+            records = bound_records(
+                x, y, schema, "zero", max_bad_share=1.0, units=patients(), in_memory=in_memory
+            )
             out = tmp_path / f"{number}-{in_memory}"
             made.append(
                 release_records(records, plan, out=out, test_seed=1, sums_bytes=1000, threads=2)

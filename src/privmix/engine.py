@@ -17,6 +17,7 @@ from privmix.backends.local import LocalBackend
 from privmix.inputs.arrays import Source
 from privmix.inputs.extractor import Extractor, ExtractorIdentity
 from privmix.inputs.labels import BadRecordPolicy
+from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares
 from privmix.mixer import Rows
 from privmix.planning.plan import ReleasePlan
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
@@ -44,6 +45,8 @@ def release(
     out: str | Path,
     units: ArrayLike | None = None,
     on_bad_record: BadRecordPolicy = "error",
+    max_bad_share: float = MAX_BAD_SHARE,
+    max_missed_share: float = MAX_MISSED_SHARE,
     resume: bool = False,
     ledger: str | Path | None = None,
     dataset_id: str | None = None,
@@ -71,6 +74,9 @@ def release(
         units: (count,) integers or strings, the owner of each record, for a plan with a
             ``unit_column``; a sample of at most ``max_records_per_unit`` of each is mixed.
         on_bad_record: ``error`` or ``zero``; see ``records.bound_records``.
+        max_bad_share: With ``zero``, a larger share of bad records stops before anything is spent.
+        max_missed_share: A larger share of a column's values outside the schema of the ``tabular``
+            extractor stops likewise.
         resume: Go on with a run into ``out`` that was cut off: same plan, same records, same bits,
             no second charge.
         ledger: Ledger file to charge before anything is drawn.
@@ -129,9 +135,19 @@ def release(
         who=who,
     )
     if extractor is not None:
+        if hasattr(extractor, "tally"):
+            shares = Shares(max_bad_share, max_missed_share)
+            extractor.tally(features).check("features", shares)
         features = extractor.transform(features)  # type: ignore[arg-type]
     records, sums_bytes = read_records(
-        features, labels, plan, on_bad_record, units=units, max_memory=limit, threads=threads
+        features,
+        labels,
+        plan,
+        on_bad_record,
+        units=units,
+        max_bad_share=max_bad_share,
+        max_memory=limit,
+        threads=threads,
     )
     with open_backend(backend, threads, scheduler, workers) as place:
         return release_records(
@@ -156,6 +172,7 @@ def read_records(
     on_bad_record: BadRecordPolicy,
     *,
     units: ArrayLike | None,
+    max_bad_share: float = MAX_BAD_SHARE,
     max_memory: int | None,
     threads: int,
     place: str = "max_memory",
@@ -178,6 +195,7 @@ def read_records(
         plan.data_schema,
         on_bad_record,
         units=units,
+        max_bad_share=max_bad_share,
         in_memory=layout.in_memory,
         threads=threads,
         progress=progress,

@@ -29,6 +29,7 @@ from privmix.cli._common import (
 from privmix.cli._raw import (
     ExtractorSpec,
     ImageColumn,
+    MaxMissedShare,
     TextColumn,
     build_extractor,
     check_columns,
@@ -39,6 +40,7 @@ from privmix.cli._raw import (
     open_raw,
     other_columns,
 )
+from privmix.inputs.tally import MAX_MISSED_SHARE
 from privmix.schema import Schema
 
 if TYPE_CHECKING:
@@ -92,6 +94,7 @@ def fit_command(
     extractor: ExtractorSpec = None,
     text_column: TextColumn = None,
     image_column: ImageColumn = None,
+    max_missed_share: MaxMissedShare = MAX_MISSED_SHARE,
     feature_cache: Annotated[
         str, typer.Option(help="none; approximations: views, base (mixes features).")
     ] = "none",
@@ -173,6 +176,7 @@ def fit_command(
             label=None if label is None else [label],
             text_column=text_column,
             image_column=image_column,
+            max_missed_share=max_missed_share,
             classes=names,
         )
         if label is None and not knows_labels(source):

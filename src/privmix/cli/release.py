@@ -58,6 +58,8 @@ from privmix.cli._raw import (
     Device,
     ExtractorSpec,
     ImageColumn,
+    MaxBadShare,
+    MaxMissedShare,
     TextColumn,
     build_extractor,
     check_columns,
@@ -68,6 +70,7 @@ from privmix.cli._raw import (
     other_columns,
 )
 from privmix.cli.plan import design_options, make_plan, preprocessing_steps
+from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE
 from privmix.planning.plan import PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.records.bounded import Records
 from privmix.running.resources import parse_bytes, spare_memory
@@ -125,6 +128,8 @@ def release_command(
             "owner; raw: a damaged image, a wrong cell, ...); zero: blank it, whatever the others are."
         ),
     ] = "error",
+    max_bad_share: MaxBadShare = MAX_BAD_SHARE,
+    max_missed_share: MaxMissedShare = MAX_MISSED_SHARE,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and check everything, say so, and stop.")
     ] = False,
@@ -250,6 +255,8 @@ def release_command(
                 image_column=image_column,
                 unit_column=unit_column,
                 on_bad_record=on_bad_record,
+                max_bad_share=max_bad_share,
+                max_missed_share=max_missed_share,
                 target=made.data_schema.target,
                 classes=made.data_schema.classes,
             )
@@ -279,6 +286,7 @@ def release_command(
                 made,
                 on_bad_record,  # type: ignore[arg-type]
                 units=data.units,
+                max_bad_share=max_bad_share,
                 max_memory=limit,
                 threads=threads,
                 place="--max-memory",
