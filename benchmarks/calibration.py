@@ -17,7 +17,7 @@ import numpy as np
 from privmix import InvalidInputError
 from privmix.accounting import account
 from privmix.mechanism import DESIGNS, ReleaseConfig
-from privmix.planning import calibrate_config
+from privmix.planning.solve import calibrate_config
 
 
 def random_case(rng: np.random.Generator) -> tuple[dict[str, int], str, dict, float, float]:

@@ -24,9 +24,9 @@ import numpy as np
 from privmix.backends import Job
 from privmix.backends import dask as back_end
 from privmix.backends.dask import DaskBackend
-from privmix.engine import make_mixers
+from privmix.clipping import FixedPoint
 from privmix.mechanism import MixtureConfig, mixture_config
-from privmix.records import BoundedRecords, FixedPoint
+from privmix.records.bounded import BoundedRecords
 from privmix.rng import MasterKey
 
 
@@ -91,7 +91,6 @@ def main() -> None:
         mix,
         records(sizes.num_records, sizes.num_features),
         MasterKey.for_test(0, b"benchmark"),
-        make_mixers,
     )
     settings = {"1 worker": (1, 1), "2 workers": (2, 1), "2 workers, divided": (2, 2)}
     measured: dict[str, list[float]] = {name: [] for name in settings}

@@ -168,8 +168,8 @@ def compare_with_inference(records: int, repeats: int) -> dict[str, float]:
 
     from privmix.dpsgd import AugmentationPlan, LinearHead, TrainingConfig
     from privmix.dpsgd.gradients import PrivateViews
-    from privmix.dpsgd.records import as_samples, check_records
     from privmix.dpsgd.trainer import Steps
+    from privmix.dpsgd.training_records import as_samples, check_records
     from privmix.rng import MasterKey
 
     generator = np.random.default_rng(0)

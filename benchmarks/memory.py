@@ -95,7 +95,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         told = measure(arguments, Path(folder))
-    from privmix.resources import parse_bytes
+    from privmix.running.resources import parse_bytes
 
     allowed = parse_bytes("--max-memory", arguments.max_memory)
     if arguments.json:

@@ -33,12 +33,13 @@ from rich.table import Table
 from scipy import sparse
 
 from privmix.backends.local import in_order
-from privmix.engine import Mixer
+from privmix.clipping import FixedPoint
 from privmix.mechanism import MixtureConfig
+from privmix.mixer import Mixer
 from privmix.noise import rounded_gaussian
-from privmix.records import BoundedRecords, FixedPoint
-from privmix.resources import default_threads
+from privmix.records.bounded import BoundedRecords
 from privmix.rng import MasterKey, fresh_secret
+from privmix.running.resources import default_threads
 
 NOISE_MULTIPLIER = 1.26
 SLICES = 100

@@ -21,10 +21,10 @@ import torch
 
 from dask_scaling import mechanism, records
 from privmix.backends.cuda import DeviceSums, records_on_device
-from privmix.designs import RowBlock
-from privmix.engine import make_mixers
-from privmix.plan import default_threads
+from privmix.mixer import make_mixers
+from privmix.planning.plan import default_threads
 from privmix.rng import MasterKey
+from privmix.sampling import RowBlock
 
 
 def main() -> None:

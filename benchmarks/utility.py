@@ -35,11 +35,11 @@ from sklearn.linear_model import RidgeClassifierCV
 
 import privmix
 from privmix.accounting import gdp_mu_from
-from privmix.plan import record_facts
-from privmix.planning_rule import recommend_design
+from privmix.planning.plan import record_facts
+from privmix.planning.rule import recommend_design
 from privmix.preprocess import Center, Preprocessor, UnitNorm
 from privmix.rng import MasterKey, fresh_secret
-from privmix.theory import optimal_mix_size
+from privmix.theory.regression import optimal_mix_size
 
 DELTA = 1e-5
 RESULTS = Path(__file__).parent / "results"

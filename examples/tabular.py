@@ -23,8 +23,8 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score
 import privmix
 from privmix.features.extraction import transform_records
 from privmix.features.tabular import TabularExtractor
+from privmix.inputs.raw import open_records
 from privmix.preprocess import ClassCounts
-from privmix.raw import open_records
 
 # Known without a look at the table: who was enrolled, and when; how units are reported; the ranges
 # that laboratories print beside their results (kappa 0.33 to 1.94, lambda 0.57 to 2.63 mg/dL,

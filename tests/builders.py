@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from privmix import Schema
-from privmix.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
-from privmix.planning import configure
+from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
+from privmix.planning.solve import configure
 
 
 def make_schema(num_classes: int = 3, num_features: int = 5, num_records: int = 60) -> Schema:

@@ -9,8 +9,8 @@ import pytest
 from privmix import Schema
 from privmix._validate import InvalidInputError
 from privmix.cli._raw import same_extractor
-from privmix.extractor import ExtractorIdentity
 from privmix.features.tabular import TabularExtractor
+from privmix.inputs.extractor import ExtractorIdentity
 
 TABLE = {"columns": [{"name": "age", "type": "numeric", "lower": 0, "upper": 100}]}
 

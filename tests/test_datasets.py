@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from privmix import InvalidInputError, datasets
-from privmix.datasets import NAMES, load_dataset
+from privmix import InvalidInputError
+from privmix.datasets import benchmarks as datasets
+from privmix.datasets.benchmarks import NAMES, load_dataset
 
 pytest.importorskip("pooch")
 

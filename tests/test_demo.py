@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privmix import demo
+from privmix.datasets import demo
 
 
 def test_bundled_data():

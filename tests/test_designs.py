@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privmix import designs
-from privmix.designs import Inclusions, bernoulli_inclusions, row_blocks, run_length
+from privmix import sampling as designs
+from privmix.sampling import Inclusions, bernoulli_inclusions, row_blocks, run_length
 
 
 def include(key, prob, num_rows, num_records, **options):

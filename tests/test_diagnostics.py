@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from privmix import InvalidInputError
-from privmix.diagnostics import label_histogram, mixed_distances, neural_collapse
+from privmix.theory.diagnostics import label_histogram, mixed_distances, neural_collapse
 
 
 def data(num_classes=4, width=6, count=400, spread=0.3, seed=0):

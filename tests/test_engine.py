@@ -16,9 +16,9 @@ from privmix import (
     bound_records,
     release,
 )
-from privmix.designs import WEIGHT_SCALE, row_blocks
-from privmix.engine import Mixer
+from privmix.mixer import Mixer
 from privmix.rng import MasterKey
+from privmix.sampling import WEIGHT_SCALE, row_blocks
 
 OPTIONS: dict[str, dict] = {
     "poisson": {"mix_size": 6, "num_mixtures": 60},
@@ -60,7 +60,7 @@ def plan_for(name: str, noise_multiplier: float = 5.0, **sizes: int) -> ReleaseP
 
 
 def mixers(plan: ReleasePlan, x, y, key) -> list[Mixer]:
-    records = bound_records(x, y, plan.data_schema, "zero")
+    records = bound_records(x, y, plan.data_schema, "zero", max_bad_share=1.0)
     parts = plan.mechanism.components
     return [Mixer(part, records, key, table) for table, part in enumerate(parts)]
 

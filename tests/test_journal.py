@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 from builders import make_data, make_plan, make_schema
-from privmix import InvalidInputError, engine, journal, release, store, verify
-from privmix.designs import row_blocks
+from privmix import InvalidInputError, engine, release, verify
+from privmix.publishing import folder as store
 from privmix.rng import MasterKey, guessable_secret
+from privmix.running import journal
+from privmix.sampling import row_blocks
 
 
 @pytest.fixture
@@ -95,7 +97,8 @@ import sys
 sys.path.insert(0, {tests!r})
 import numpy as np
 from builders import make_data, make_plan, make_schema
-from privmix import release, store
+from privmix import release
+from privmix.publishing import folder as store
 store._PART_BYTES = 200_000
 plan = make_plan(make_schema(num_features=400), "poisson", 5.0, mix_size=20, num_mixtures=8000)
 print("ready", flush=True)

@@ -20,11 +20,11 @@ import pytest
 from builders import make_plan
 from extractors import make_images, make_texts, save_sentence_model, save_vision_model
 from privmix import Certificate, NoiseAwareClassifier, Release, Schema, engine, release, verify
-from privmix.columns import TableSchema
 from privmix.features import get_extractor
 from privmix.features.extraction import transform_records
+from privmix.inputs.raw import open_records
 from privmix.mechanism import DESIGNS
-from privmix.raw import open_records
+from privmix.table_schema import TableSchema
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from privmix import InvalidInputError, mechanism
-from privmix.memory import memory_layout, sum_bytes
-from privmix.plan import ReleasePlan
-from privmix.planning import configure
-from privmix.records import piece_records, shard_records
+from privmix.planning.memory import memory_layout, sum_bytes
+from privmix.planning.plan import ReleasePlan
+from privmix.planning.solve import configure
+from privmix.records.bounded import piece_records, shard_records
 
 SIZES = {"num_records": 10**6, "num_classes": 10, "num_features": 2048}
 
@@ -63,7 +63,7 @@ def test_a_plan_tells_the_peak_for_a_given_memory():
 
 def test_processors_that_memory_does_not_suffice_for_stay_idle(monkeypatch):
     """A gigabyte is enough on a large machine, too; only threads that were asked for are refused."""
-    monkeypatch.setattr("privmix.plan.default_threads", lambda: 64)
+    monkeypatch.setattr("privmix.planning.plan.default_threads", lambda: 64)
     made = ReleasePlan.for_config(config(design="signed"), 1e-5, max_memory=10**9)
     assert made.peak_memory_bytes <= 10**9
     threads = made.most_threads(10**9)

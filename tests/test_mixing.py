@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from privmix import mixing
-from privmix.designs import Inclusions
 from privmix.mixing import BlockSums, add_features, add_labels, divide
+from privmix.sampling import Inclusions
 
 
 @pytest.mark.parametrize("num_records", [0, 1, 2, 7, 8, 9, 17, 50])

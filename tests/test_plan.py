@@ -13,8 +13,8 @@ from builders import make_data, make_schema
 from privmix import InvalidInputError, ReleasePlan, Schema, bound_records, engine, plan_release
 from privmix.accounting import account, event_gdp_mu
 from privmix.mechanism import DESIGNS, joint_noise_multiplier, split_noise_multiplier
-from privmix.planning import configure, solve_config
-from privmix.planning_rule import recommend_design
+from privmix.planning.rule import recommend_design
+from privmix.planning.solve import configure, solve_config
 from privmix.preprocess import Center, RandomProjection, Subspace
 from privmix.rng import MasterKey
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privmix import InvalidInputError, Schema, plan_release
-from privmix.planning_rule import (
+from privmix.planning.rule import (
     _center_share,
     _multiclass_error,
     _Noise,

@@ -14,7 +14,7 @@ from privmix.accounting import (
     tradeoff_curve,
 )
 from privmix.plotting import plot_epsilon, plot_regression, plot_tradeoff
-from privmix.theory import simulate_regression
+from privmix.theory.regression import simulate_regression
 
 EVENT = PoissonGaussianEvent(sampling_prob=0.01, noise_multiplier=1.0, count=100)
 UNIFORM = UniformGaussianEvent(num_records=100, mix_size=5, noise_multiplier=2.0, count=3)

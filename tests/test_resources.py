@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from privmix import InvalidInputError, resources
-from privmix.resources import default_memory, parse_bytes
+from privmix import InvalidInputError
+from privmix.running import resources
+from privmix.running.resources import default_memory, parse_bytes
 
 
 @pytest.mark.parametrize(

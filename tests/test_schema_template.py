@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from privmix import InvalidInputError, Schema
-from privmix.raw.template import schema_template
+from privmix.inputs.raw.template import schema_template
 
 TABLE = pa.table(
     {

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from builders import make_data, make_plan, make_schema
-from privmix import InvalidInputError, Release, cli, engine, release, store, verify
-from privmix.certificate import Certificate
-from privmix.designs import row_blocks
-from privmix.ledger import Ledger
-from privmix.shared_store import CLAIM_NAME, Folder, Objects, SharedStore, store_location
+from privmix import InvalidInputError, Release, cli, engine, release, verify
+from privmix.publishing import folder as store
+from privmix.publishing.certificate import Certificate
+from privmix.running.ledger import Ledger
+from privmix.running.shared_store import CLAIM_NAME, Folder, Objects, SharedStore, store_location
+from privmix.sampling import row_blocks
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -265,7 +266,7 @@ class TestRefusals:
     def test_a_charge_that_is_refused_leaves_the_store_empty(self, tmp_path, plan, place):
         book = Ledger(tmp_path / "l.db").open_dataset("d", epsilon_limit=1e-3, delta=1e-6)
         arguments = (*make_data(plan.data_schema, 60), plan)
-        options = {"out": tmp_path / "r", "store": place, "test_seed": 1}
+        options = {"out": tmp_path / "r", "store": place}
         with pytest.raises(InvalidInputError, match="is spent"):
             release(*arguments, **options, ledger=book.path, dataset_id="d")
         assert files_at(place) == {}

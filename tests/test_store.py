@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from builders import make_data, make_plan, make_schema
-from privmix import InvalidInputError, Release, Schema, plan_release, release, store
+from privmix import InvalidInputError, Release, Schema, plan_release, release
+from privmix.publishing import folder as store
 
 
 @pytest.fixture(scope="module")

@@ -11,20 +11,14 @@ import pytest
 import zarr
 
 from builders import make_data, make_schema
-from privmix import (
-    InvalidInputError,
-    MixtureConfig,
-    bound_records,
-    plan_release,
-    records,
-    release,
-)
-from privmix.designs import row_blocks
+from privmix import InvalidInputError, MixtureConfig, bound_records, plan_release, release
 from privmix.engine import release_records
+from privmix.inputs.arrays import ArraySource, FileSource, as_source
+from privmix.inputs.readers import open_labelled
 from privmix.preprocess import Center, RandomProjection, Subspace, UnitNorm
-from privmix.readers import open_labelled
-from privmix.records import StreamedRecords
-from privmix.sources import ArraySource, FileSource, as_source
+from privmix.records import bounded as records
+from privmix.records.bounded import StreamedRecords
+from privmix.sampling import row_blocks
 from test_engine import OPTIONS, plan_for
 
 
@@ -42,7 +36,13 @@ def small_runs(monkeypatch):
 
 def stream(plan, features, labels, policy="error", threads=2) -> StreamedRecords:
     made = bound_records(
-        features, labels, plan.data_schema, policy, in_memory=False, threads=threads
+        features,
+        labels,
+        plan.data_schema,
+        policy,
+        max_bad_share=1.0,
+        in_memory=False,
+        threads=threads,
     )
     assert isinstance(made, StreamedRecords)
     return made
@@ -233,7 +233,7 @@ class TestChangedInput:
         x, y = make_data(plan.data_schema, 61)
         x[3, 0] = np.nan
         read = stream(plan, x, y, "zero")
-        whole = bound_records(x, y, plan.data_schema, "zero")
+        whole = bound_records(x, y, plan.data_schema, "zero", max_bad_share=1.0)
         assert read.digest() == whole.digest()
         assert (read.num_clipped, read.num_replaced) == (whole.num_clipped, whole.num_replaced)
         assert np.array_equal(read.part(0, 61), whole.features)
@@ -261,7 +261,9 @@ def test_preprocessed_records_make_the_same_files(tmp_path, width):
     )
     x, y = make_data(schema, 61)
     x[7] = np.nan
-    whole = release(x, y, plan, out=tmp_path / "whole", test_seed=1, on_bad_record="zero")
+    whole = release(
+        x, y, plan, out=tmp_path / "whole", test_seed=1, on_bad_record="zero", max_bad_share=1.0
+    )
     swept = release_records(
         stream(plan, x, y, "zero"),
         plan,
@@ -294,7 +296,7 @@ def test_records_may_grow_so_wide_that_a_shard_is_no_whole_run(tmp_path, monkeyp
 
 def test_a_file_that_does_not_fit_is_swept(tmp_path, monkeypatch):
     """release() decides by --max-memory; the rows do not depend on it."""
-    from privmix import memory
+    from privmix.planning import memory
 
     monkeypatch.setattr(memory, "_INTERPRETER", 0)
     monkeypatch.setattr(memory, "_ACCOUNTANT", 0)

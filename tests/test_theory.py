@@ -16,20 +16,21 @@ from privmix.accounting import (
     gdp_mu_from,
 )
 from privmix.mechanism import MixtureConfig
-from privmix.theory import (
+from privmix.theory.hierarchical import hierarchical_cost
+from privmix.theory.membership import membership_errors, membership_separation
+from privmix.theory.noise import (
     OPTIMAL_NOISE_MULTIPLIER,
-    RegressionSetting,
     central_limit_noise_multiplier,
-    hierarchical_cost,
+    published_noise,
+    step_chi_square,
+)
+from privmix.theory.regression import (
+    RegressionSetting,
     limiting_regression_error_bound,
-    membership_errors,
-    membership_separation,
     optimal_mix_size,
     optimal_rate,
-    published_noise,
     regression_error_bound,
     simulate_regression,
-    step_chi_square,
 )
 from test_docs import run_page
 

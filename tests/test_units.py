@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from privmix import InvalidInputError
+from privmix.inputs.owners import match_units
 from privmix.rng import MasterKey
-from privmix.units import match_units
 
 
 def stream(seed: int = 0):

@@ -12,8 +12,8 @@ import pytest
 
 from builders import make_data, make_plan, make_schema
 from privmix import InvalidInputError, Release, engine, release, verify
-from privmix.certificate import Certificate
-from privmix.store import file_digests
+from privmix.publishing.certificate import Certificate
+from privmix.publishing.folder import file_digests
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import privmix
-from privmix.demo import load_demo_data
-from privmix.plan import ReleasePlan
-from privmix.planning import DesignOptions, configure, plan_release
+from privmix.datasets.demo import load_demo_data
+from privmix.planning.plan import ReleasePlan
+from privmix.planning.solve import DesignOptions, configure, plan_release
 
 DELTA = 1e-5
 THREE_CLASSES: DesignOptions = {"class_prob": 3 / 77}

@@ -10,7 +10,7 @@ from _style import panels, save
 from matplotlib.axes import Axes
 
 from privmix.plotting import CERTIFIED_COLOR, NEUTRAL_COLOR, UNCERTIFIED_COLOR
-from privmix.theory import HierarchicalCost, hierarchical_cost
+from privmix.theory.hierarchical import HierarchicalCost, hierarchical_cost
 
 CLASSES_PER_ROW = 3
 

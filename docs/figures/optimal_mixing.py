@@ -10,11 +10,8 @@ from _style import panels, save
 
 from privmix.accounting import PoissonGaussianEvent, calibrate_noise_multiplier, gdp_mu_from
 from privmix.plotting import CERTIFIED_COLOR, NEUTRAL_COLOR, UNCERTIFIED_COLOR, plot_regression
-from privmix.theory import (
-    central_limit_noise_multiplier,
-    optimal_mix_size,
-    simulate_regression,
-)
+from privmix.theory.noise import central_limit_noise_multiplier
+from privmix.theory.regression import optimal_mix_size, simulate_regression
 
 
 def certified_noise(mix_size: float, size: int, epsilon: float) -> float:

@@ -10,7 +10,7 @@ from _style import panels, save
 
 from privmix.accounting import PoissonGaussianEvent, SignedGaussianEvent, account
 from privmix.plotting import CERTIFIED_COLOR, UNCERTIFIED_COLOR
-from privmix.theory import step_chi_square
+from privmix.theory.noise import step_chi_square
 
 COLORS = {"poisson": UNCERTIFIED_COLOR, "signed": CERTIFIED_COLOR}
 

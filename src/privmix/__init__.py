@@ -14,15 +14,16 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from privmix._validate import InvalidInputError
-from privmix.certificate import Certificate
 from privmix.engine import release
 from privmix.mechanism import HybridConfig, MixtureConfig
-from privmix.plan import ReleasePlan
-from privmix.planning import plan_release
-from privmix.records import BoundedRecords, bound_records
+from privmix.planning.plan import ReleasePlan
+from privmix.planning.solve import plan_release
+from privmix.publishing.certificate import Certificate
+from privmix.publishing.release import Release
+from privmix.publishing.verification import Verification, verify
+from privmix.records.binding import bound_records
+from privmix.records.bounded import BoundedRecords
 from privmix.schema import Schema
-from privmix.store import Release
-from privmix.verification import Verification, verify
 
 if TYPE_CHECKING:
     from privmix.learners import (

@@ -22,16 +22,16 @@ from privmix.accounting import (
     SignedGaussianEvent,
     UniformGaussianEvent,
 )
-from privmix.designs import WEIGHT_SCALE, RowBlock, row_blocks
+from privmix.accounting.events import NeighboringRelation
 from privmix.noise import MAX_STDDEV
-from privmix.records import shard_records
+from privmix.records.bounded import shard_records
+from privmix.sampling import WEIGHT_SCALE, RowBlock, row_blocks
 from privmix.schema import Target
 
 MixtureDesign = Literal["poisson", "signed", "stratified", "hierarchical", "uniform", "transposed"]
 Design = Literal[
     "poisson", "signed", "stratified", "hybrid", "hierarchical", "uniform", "transposed"
 ]
-Relation = Literal["add_or_remove_one", "replace_one"]
 DESIGNS: tuple[Design, ...] = (
     "poisson",
     "signed",
@@ -54,7 +54,7 @@ _NUM_BLOCKS, _FEW_ROWS = 24, 256
 _CLASS_DESIGNS = ("stratified", "hybrid", "hierarchical")
 
 
-def squared_change(relation: Relation, target: Target = "class") -> tuple[float, float]:
+def squared_change(relation: NeighboringRelation, target: Target = "class") -> tuple[float, float]:
     """What one record can change of a feature sum and of a label sum, squared, in clip norms.
 
     A record comes or goes, (1, 1); or its vectors are replaced by others of no larger norm C. Then
@@ -70,7 +70,7 @@ def squared_change(relation: Relation, target: Target = "class") -> tuple[float,
 def joint_noise_multiplier(
     feature: float,
     label: float | None,
-    relation: Relation = "add_or_remove_one",
+    relation: NeighboringRelation = "add_or_remove_one",
     target: Target = "class",
 ) -> float:
     """Combine feature and label noise multipliers.
@@ -89,7 +89,7 @@ def joint_noise_multiplier(
 def split_noise_multiplier(
     joint: float,
     label_balance: float | None,
-    relation: Relation = "add_or_remove_one",
+    relation: NeighboringRelation = "add_or_remove_one",
     target: Target = "class",
 ) -> tuple[float, float | None]:
     """Split a joint noise multiplier into (feature, label) with label = label_balance * feature.
@@ -159,7 +159,7 @@ class MixtureConfig(FrozenModel):
     noise_multiplier: float
     feature_noise_multiplier: float
     label_noise_multiplier: float | None
-    neighboring_relation: Relation = "add_or_remove_one"
+    neighboring_relation: NeighboringRelation = "add_or_remove_one"
     class_prob: float | None = None
     eligibility: Literal["balanced", "random"] | None = None
     rows_per_record: int | None = None
@@ -434,7 +434,7 @@ class HybridConfig(FrozenModel):
         return "class"
 
     @property
-    def neighboring_relation(self) -> Relation:
+    def neighboring_relation(self) -> NeighboringRelation:
         """The relation of both parts."""
         return "add_or_remove_one"
 

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from privmix.designs import Inclusions
+from privmix.sampling import Inclusions
 
 # 65536 int16 values sum to at most 2^31 in magnitude minus one step: |-32767| * 65536 < 2^31.
 _RECORDS_PER_INT32 = 65536

@@ -21,8 +21,8 @@ from privmix.accounting import (
     tradeoff_curve,
 )
 from privmix.accounting.events import Event
-from privmix.diagnostics import LabelHistogram
-from privmix.theory import RegressionSimulation
+from privmix.theory.diagnostics import LabelHistogram
+from privmix.theory.regression import RegressionSimulation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

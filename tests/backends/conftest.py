@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from builders import make_data, make_plan, make_schema
-from privmix import Schema, mechanism, records
-from privmix.designs import row_blocks
-from privmix.plan import PrivacyUnit
+from privmix import Schema, mechanism
+from privmix.planning.plan import PrivacyUnit
+from privmix.records import bounded as records
+from privmix.sampling import row_blocks
 
 RELEASES = {
     "poisson": {"mix_size": 20, "num_mixtures": 60},

@@ -6,9 +6,10 @@ import pytest
 from builders import make_data, make_plan, make_schema
 from privmix import InvalidInputError, bound_records, engine, release
 from privmix.backends import open_backend
-from privmix.designs import Inclusions
+from privmix.clipping import FixedPoint
 from privmix.mixing import BlockSums
-from privmix.records import BoundedRecords, FixedPoint
+from privmix.records.bounded import BoundedRecords
+from privmix.sampling import Inclusions
 
 torch = pytest.importorskip("torch")
 

@@ -17,12 +17,15 @@ import pytest
 
 import privmix
 from builders import make_data, make_plan, make_schema
-from privmix import InvalidInputError, bound_records, release, shared_store, store
-from privmix.designs import RowBlock
-from privmix.engine import make_mixers, release_records
-from privmix.ledger import Ledger
+from privmix import InvalidInputError, bound_records, release
+from privmix.engine import release_records
+from privmix.mixer import make_mixers
 from privmix.mixing import BlockSums
+from privmix.publishing import folder as store
 from privmix.rng import MasterKey, guessable_secret
+from privmix.running import shared_store
+from privmix.running.ledger import Ledger
+from privmix.sampling import RowBlock
 
 distributed = pytest.importorskip("distributed")
 

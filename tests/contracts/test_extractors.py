@@ -18,9 +18,9 @@ from sklearn.base import clone
 
 from extractors import make_images, make_texts, save_sentence_model, save_vision_model
 from privmix import InvalidInputError
-from privmix.extractor import Extractor, ExtractorIdentity
 from privmix.features import get_extractor, make_extractor
 from privmix.features.base import BaseExtractor, BatchExtractor, make_identity, places_agree
+from privmix.inputs.extractor import Extractor, ExtractorIdentity
 
 torch = pytest.importorskip("torch")
 

@@ -12,10 +12,10 @@ from extractors import save_sentence_model
 from privmix import InvalidInputError, Schema
 from privmix.cli import app
 from privmix.dpsgd import LinearHead, TrainedModel, verify_model
-from privmix.dpsgd.certificate import read_certificate
+from privmix.dpsgd.model_certificate import read_certificate
 from privmix.features import get_extractor
 from privmix.features.sentence import SentenceExtractor
-from privmix.ledger import Ledger
+from privmix.running.ledger import Ledger
 from training_cases import Pooled, make_images
 
 
@@ -189,11 +189,11 @@ def test_an_extraction_that_was_cut_off_goes_on(texts, monkeypatch):
         ((*RAW, "--extractor", "SPEC", "--method", "self-aug", "--num-mixed", "2"), "--num-mixed"),
         ((*RAW, "--extractor", "SPEC", "--model", "wrn-16-4"), "--model"),
         ((*RAW, "--extractor", "SPEC", "--epochs", "-1"), "epochs"),
-        ((*RAW, "--extractor", "SPEC", "--dataset-id", "people"), "--ledger and --dataset-id"),
+        ((*RAW, "--extractor", "SPEC", "--dataset-id", "people"), "ledger and dataset_id"),
         ((*RAW, "--extractor", "SPEC", "--ledger", "BOOK", "--dataset-id", "x"), "dataset_id"),
         (
             (*RAW, "--extractor", "SPEC", "--ledger", "no.db", "--dataset-id", "x"),
-            "--ledger: .*no.db",
+            "ledger: .*no.db",
         ),
         ((*RAW, "--extractor", "SPEC", "--ledger", "BOOK", "--dataset-id", "people"), "at most"),
     ],

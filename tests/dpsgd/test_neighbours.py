@@ -12,8 +12,8 @@ from scipy.stats import chi2
 from privmix import InvalidInputError
 from privmix.dpsgd import AugmentationPlan, LinearHead, Network
 from privmix.dpsgd.gradients import PrivateViews
-from privmix.dpsgd.records import as_samples, check_records
 from privmix.dpsgd.trainer import Steps
+from privmix.dpsgd.training_records import as_samples, check_records
 from privmix.rng import MasterKey
 from training_cases import Pooled, make_config, make_images, make_network
 

@@ -38,7 +38,8 @@ from privmix.preprocess import (
     UnitNorm,
 )
 from privmix.preprocess.statistics import exact_sums
-from privmix.store import empty_preprocessor, file_digests
+from privmix.publishing.folder import file_digests
+from privmix.publishing.release import empty_preprocessor
 
 SCHEMA = make_schema(num_features=6)
 STEPS = (
@@ -187,8 +188,15 @@ class TestNeighbours:
     def test_blanked_records_stay_blank(self, data, tmp_path):
         x = data[0].copy()
         x[5] = np.nan
-        made = release(x, data[1], plan((Center(),)), out=tmp_path / "r", on_bad_record="zero")
-        records = bound_records(x, data[1], SCHEMA, "zero")
+        made = release(
+            x,
+            data[1],
+            plan((Center(),)),
+            out=tmp_path / "r",
+            on_bad_record="zero",
+            max_bad_share=1.0,
+        )
+        records = bound_records(x, data[1], SCHEMA, "zero", max_bad_share=1.0)
         assert not made.preprocessor.transform_records(records).features[5].any()
 
 

@@ -72,12 +72,12 @@ def test_another_record_in_its_place(step, tight):
 
 
 def test_sums_equal_brute_force(monkeypatch):
-    monkeypatch.setattr("privmix.records._PIECE_BYTES", 8 * 8 * 5)
+    monkeypatch.setattr("privmix.records.bounded._PIECE_BYTES", 8 * 8 * 5)
     x, y = make_data(SCHEMA, 60)
     y = y.copy()
     y[y == 1] = 0  # a class without records
     x[3] = np.nan  # a record that becomes nothing
-    records = bound_records(x, y, SCHEMA, "zero")
+    records = bound_records(x, y, SCHEMA, "zero", max_bad_share=1.0)
     q, labels = records.features.astype(object), records.labels
     one_hot = np.array([[int(k == c) for k in range(3)] for c in labels], dtype=object)
     products = [sum(row[i] * row[j] for row in q) for i in range(5) for j in range(i, 5)]

@@ -6,49 +6,21 @@ the plan and the records, never from who works where.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from privmix import _validate
-from privmix.designs import RowBlock
-from privmix.mechanism import MixtureConfig, ReleaseConfig
+from privmix.mechanism import ReleaseConfig
+from privmix.mixer import Mixer, Rows, make_mixers
 from privmix.mixing import BlockSums
-from privmix.records import Records
+from privmix.publishing.folder import Part, Piece
+from privmix.records.bounded import Records
 from privmix.rng import MasterKey
-from privmix.shared_store import SharedStore
-from privmix.store import Part, Piece, Rows
+from privmix.running.shared_store import SharedStore
 
 BackendName = Literal["local", "dask", "cuda"]
 BACKENDS: tuple[BackendName, ...] = ("local", "dask", "cuda")
-
-
-class Mixing(Protocol):
-    """Makes the rows of one table: ``engine.Mixer``."""
-
-    config: MixtureConfig
-
-    @property
-    def shards(self) -> list[tuple[int, int]]:
-        """The runs of records (start, stop) that sums are made of."""
-
-    def new_sums(self, block: RowBlock) -> BlockSums:
-        """Return sums of nothing."""
-
-    def add(self, block: RowBlock, shard: int, values: NDArray[np.int16], sums: BlockSums) -> None:
-        """Add a shard's records, whose features are ``values``."""
-
-    def sums(self, block: RowBlock, shards: Iterable[int] | None = None) -> BlockSums:
-        """Return the exact sums of a block over all shards or some. Private."""
-
-    def publish(self, block: RowBlock, sums: BlockSums) -> Rows:
-        """Add the noise to the whole sums of a block, and divide."""
-
-    def rows(self, block: RowBlock) -> Rows:
-        """Return the published rows of a block."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,7 +31,7 @@ class Job:
         mechanism: Public.
         records: The private records.
         key: The release's key.
-        make: ``engine.make_mixers``: makes the tables' mixers of (mechanism, records, key, sums).
+        sums: What adds records up.
         sums_bytes: What the sums of one sweep over streamed records may take.
 
     """
@@ -67,8 +39,12 @@ class Job:
     mechanism: ReleaseConfig
     records: Records
     key: MasterKey
-    make: Callable[..., Sequence[Mixing]]
+    sums: type[BlockSums] = BlockSums
     sums_bytes: int = 0
+
+    def mixers(self) -> list[Mixer]:
+        """Return the mixers of the tables, in their order."""
+        return make_mixers(self.mechanism, self.records, self.key, self.sums)
 
     def __reduce__(self) -> str:
         raise TypeError("a job is never serialised")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
@@ -13,10 +12,11 @@ from numpy.typing import NDArray
 from privmix import _validate
 from privmix.backends import Job
 from privmix.backends.local import LocalBackend
-from privmix.designs import Inclusions
+from privmix.mixer import Rows
 from privmix.mixing import BlockSums
-from privmix.records import BoundedRecords, Records, shard_records
-from privmix.store import Piece, Rows
+from privmix.publishing.folder import Piece
+from privmix.records.bounded import BoundedRecords, Records, shard_records
+from privmix.sampling import Inclusions
 
 if TYPE_CHECKING:
     import torch
@@ -65,7 +65,7 @@ class CudaBackend(LocalBackend):
         job = replace(
             job,
             records=records_on_device(job.records, self._device),
-            make=partial(job.make, sums=DeviceSums),
+            sums=DeviceSums,
         )
         yield from super().rows(job, pieces)
 

@@ -46,16 +46,16 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-import privmix
 from privmix import _validate
-from privmix.backends import Job, Mixing
-from privmix.designs import RowBlock
-from privmix.journal import FORMAT_VERSION
+from privmix.backends import Job
+from privmix.mixer import Mixer, Rows, make_mixers
 from privmix.mixing import BlockSums
-from privmix.records import BoundedRecords
+from privmix.publishing.folder import Part, Piece, part_bytes, part_name
+from privmix.records.bounded import BoundedRecords
 from privmix.rng import Mailbox, MasterKey, fresh_name, seal
-from privmix.shared_store import SharedStore
-from privmix.store import Part, Piece, Rows, part_bytes, part_name
+from privmix.running.journal import FORMAT_VERSION
+from privmix.running.shared_store import SharedStore
+from privmix.sampling import RowBlock
 
 if TYPE_CHECKING:
     from distributed import Client, Future, LocalCluster, Worker
@@ -113,7 +113,7 @@ class _Tenant:
         self.mailbox = Mailbox()
         self._name = name
         self._lock = threading.Lock()
-        self._mixers: Sequence[Mixing] | None = None
+        self._mixers: Sequence[Mixer] | None = None
         self._records: HeldRecords
         self._left = -1  # feature vectors that are still to come
         self._lease: threading.Timer | None = None
@@ -141,7 +141,7 @@ class _Tenant:
     def settle(self, sealed: bytes, key: bytes) -> None:
         """Take everything but the features."""
         content = pickle.loads(self.mailbox.open(sealed))
-        self._make, self.mechanism, self.store, self._records, count = content
+        self.mechanism, self.store, self._records, count = content
         self._key = MasterKey.opened(key, self.mailbox)
         features = np.empty((count, self._records.num_features), dtype=np.int16)
         self._records = replace(self._records, features=features)
@@ -156,12 +156,12 @@ class _Tenant:
         features[first : first + len(vectors)] = vectors
         self._left -= len(vectors)
 
-    def mixers(self) -> Sequence[Mixing] | None:
+    def mixers(self) -> Sequence[Mixer] | None:
         """Return the mixers of this part, or None before everything is there."""
         self.renew()
         with self._lock:
             if self._left == 0 and self._mixers is None:
-                self._mixers = self._make(self.mechanism, self._records, self._key)
+                self._mixers = make_mixers(self.mechanism, self._records, self._key)
             return self._mixers
 
 
@@ -177,7 +177,7 @@ def _code() -> str:
     sets would be no noise for whoever saw both.
     """
     hasher = hashlib.sha256()
-    folder = Path(privmix.__file__).parent
+    folder = Path(_validate.__file__).parent
     for path in sorted(folder.rglob("*.py")):
         hasher.update(f"{path.relative_to(folder).as_posix()} ".encode() + path.read_bytes())
     state = f"{hasher.hexdigest()[:16]}, bits of format {FORMAT_VERSION}"
@@ -224,7 +224,7 @@ def _forget(run: str, dask_worker: Worker) -> None:
 # Tasks: functions of public numbers, and of what the worker holds.
 
 
-def _tenant(run: str, part: int | None) -> tuple[_Tenant, Sequence[Mixing]]:
+def _tenant(run: str, part: int | None) -> tuple[_Tenant, Sequence[Mixer]]:
     from distributed import get_worker
 
     address = get_worker().address
@@ -258,7 +258,7 @@ def _sums(
 
 def _piece_sums(
     run: str, pieces: Sequence[Piece], part: int, parts: int, others: Sequence[PartialSums]
-) -> Iterator[tuple[Mixing, RowBlock, BlockSums]]:
+) -> Iterator[tuple[Mixer, RowBlock, BlockSums]]:
     _, mixers = _tenant(run, part)
     for number, (table, block) in enumerate(pieces):
         mixer = mixers[table]
@@ -579,7 +579,7 @@ class _Run:
                 features=np.empty((0, records.num_features), dtype=np.int16),
                 first=first,
             )
-            public = (self._job.make, self._job.mechanism, self._store)
+            public = (self._job.mechanism, self._store)
             content = pickle.dumps((*public, rest, stop - first))
             call(_settle, seal(content, box), self._job.key.sealed(box))
             if self._store is not None:

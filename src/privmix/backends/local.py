@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.backends import Job, Mixing
-from privmix.designs import RowBlock
-from privmix.memory import sum_bytes
+from privmix.backends import Job
+from privmix.mixer import Mixer, Rows
 from privmix.mixing import BlockSums
-from privmix.records import Records
-from privmix.shared_store import SharedStore
-from privmix.store import Part, Piece, Rows, part_bytes, part_name
+from privmix.planning.memory import sum_bytes
+from privmix.publishing.folder import Part, Piece, part_bytes, part_name
+from privmix.records.bounded import Records
+from privmix.running.shared_store import SharedStore
+from privmix.sampling import RowBlock
 
 
 class LocalBackend:
@@ -42,7 +43,7 @@ class LocalBackend:
 
     def rows(self, job: Job, pieces: Sequence[Piece]) -> Generator[Rows]:
         """Yield the published rows of pieces in order, drawing a few blocks ahead."""
-        mixers = job.make(job.mechanism, job.records, job.key)
+        mixers = job.mixers()
         with ThreadPoolExecutor(self.threads) as pool:
             try:
                 if job.records.in_memory:
@@ -75,7 +76,7 @@ class LocalBackend:
 
 def _swept_rows(
     pool: ThreadPoolExecutor,
-    mixers: Sequence[Mixing],
+    mixers: Sequence[Mixer],
     records: Records,
     tasks: Sequence[Piece],
     sums_bytes: int,
@@ -84,7 +85,7 @@ def _swept_rows(
     """Yield the rows of pieces in order, sweeping over the records for as many as there is room."""
     left = deque(tasks)
     while left:
-        group: list[tuple[Mixing, RowBlock, BlockSums]] = []
+        group: list[tuple[Mixer, RowBlock, BlockSums]] = []
         room = sums_bytes
         while left:
             mixer, block = mixers[left[0][0]], left[0][1]
@@ -96,7 +97,7 @@ def _swept_rows(
         _sweep(pool, records, group)
         group.reverse()
 
-        def publish(group: list[tuple[Mixing, RowBlock, BlockSums]] = group) -> Iterator[Any]:
+        def publish(group: list[tuple[Mixer, RowBlock, BlockSums]] = group) -> Iterator[Any]:
             while group:  # sums go as soon as they are published
                 mixer, block, sums = group.pop()
                 yield partial(mixer.publish, block, sums)
@@ -107,7 +108,7 @@ def _swept_rows(
 def _sweep(
     pool: ThreadPoolExecutor,
     records: Records,
-    group: list[tuple[Mixing, RowBlock, BlockSums]],
+    group: list[tuple[Mixer, RowBlock, BlockSums]],
 ) -> None:
     """Add all records to the sums of a group of blocks, reading one shard ahead."""
 

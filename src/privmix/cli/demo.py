@@ -24,8 +24,8 @@ def demo_command(
         privmix demo --epsilon 1
 
     """
-    from privmix.demo import run_demo
-    from privmix.journal import check_out
+    from privmix.datasets.demo import run_demo
+    from privmix.running.journal import check_out
 
     if out is not None:
         check_out(out)

@@ -46,9 +46,11 @@ from privmix.cli._common import (
     print_json,
     read_schema,
     refuse_beside,
+    write_text,
 )
-from privmix.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
-from privmix.planning import (
+from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
+from privmix.planning.rule import recommend_design
+from privmix.planning.solve import (
     DesignOptions,
     calibrate_config,
     choose_design,
@@ -57,7 +59,6 @@ from privmix.planning import (
     solve_config,
     width_after,
 )
-from privmix.planning_rule import recommend_design
 from privmix.preprocess import (
     Center,
     ClassCounts,
@@ -68,7 +69,7 @@ from privmix.preprocess import (
     UnitNorm,
     charged,
 )
-from privmix.resources import parse_bytes
+from privmix.running.resources import parse_bytes
 from privmix.schema import Schema
 
 
@@ -168,10 +169,7 @@ def plan_command(
         unit=unit,
     )
     if out is not None:
-        try:
-            out.write_text(plan.to_json() + "\n", encoding="utf-8")
-        except OSError as error:
-            _validate.fail("--out", "a file in a writable folder", f"{out}: {error.strerror}")
+        write_text(out, plan.to_json() + "\n")
     if as_json:
         print_json(plan.to_dict())
     else:

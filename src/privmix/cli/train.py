@@ -52,8 +52,8 @@ def train_command(
     """
     from privmix.learners import LEARNERS, save_model
     from privmix.learners.base import target_of
-    from privmix.store import Release
-    from privmix.verification import check_files
+    from privmix.publishing.release import Release
+    from privmix.publishing.verification import check_files
 
     if learner is not None:
         _validate.one_of("--learner", learner, LEARNERS)

@@ -24,8 +24,8 @@ def verify_command(
         privmix verify release/ --expect-digest 3f2a...
 
     """
-    from privmix.dpsgd.certificate import is_model_folder, verify_model
-    from privmix.verification import verify
+    from privmix.dpsgd.model_certificate import is_model_folder, verify_model
+    from privmix.publishing.verification import verify
 
     check = verify_model if is_model_folder(folder) else verify
     outcome = check(folder, expect_digest=expect_digest)

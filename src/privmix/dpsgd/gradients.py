@@ -36,8 +36,8 @@ from privmix.dpsgd.modules import (
     module_digest,
     require_module,
 )
-from privmix.dpsgd.plan import TrainingConfig
-from privmix.dpsgd.records import TrainingRecords, as_tensor, require
+from privmix.dpsgd.training_plan import TrainingConfig
+from privmix.dpsgd.training_records import TrainingRecords, as_tensor, require
 from privmix.rng import KeyStream, MasterKey
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from privmix.dpsgd.grid import ExactSum, HeadGrid
-from privmix.resources import default_threads, torch_pool
+from privmix.running.resources import default_threads, torch_pool
 
 if TYPE_CHECKING:
     from torch import Tensor

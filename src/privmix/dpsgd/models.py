@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from privmix import _validate
-from privmix.dpsgd.records import require
+from privmix.dpsgd.training_records import require
 
 if TYPE_CHECKING:
     from torch import nn

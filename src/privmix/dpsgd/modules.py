@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from privmix import _validate
 from privmix._validate import InvalidInputError
-from privmix.dpsgd.plan import TrainingConfig
+from privmix.dpsgd.training_plan import TrainingConfig
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

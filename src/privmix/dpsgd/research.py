@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privmix import _validate
-from privmix.dpsgd.plan import TrainingConfig
+from privmix.dpsgd.training_plan import TrainingConfig
 
 if TYPE_CHECKING:
     from privmix.dpsgd.gradients import GradientSource

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.dpsgd.records import require
+from privmix.dpsgd.training_records import require
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from privmix import _validate
-from privmix.extractor import Extractor, ExtractorIdentity
+from privmix.inputs.extractor import Extractor, ExtractorIdentity
 
 _CLASSES = {
     "identity": "identity:IdentityExtractor",

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from privmix import _validate
-from privmix.extractor import ExtractorIdentity, InputKind
 from privmix.features.base import (
     BatchExtractor,
     choose_device,
@@ -18,6 +17,7 @@ from privmix.features.base import (
     weights_digest,
 )
 from privmix.features.images import channels_first, to_pil
+from privmix.inputs.extractor import ExtractorIdentity, InputKind
 
 
 @dataclass(eq=False)

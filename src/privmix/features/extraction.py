@@ -23,10 +23,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.extractor import FEATURES_KEY, Extractor, FeaturesHeader, Progress
-from privmix.journal import lock_folder, sync, write_durably
-from privmix.raw import RawBlock, RawRecords
-from privmix.units import match_units
+from privmix.inputs.extractor import FEATURES_KEY, Extractor, FeaturesHeader, Progress
+from privmix.inputs.owners import match_units
+from privmix.inputs.raw import RawBlock, RawRecords
+from privmix.running.journal import lock_folder, sync, write_durably
 
 PART_RECORDS = 512
 # What extractors decode, tokenise and compute with, where it is installed.

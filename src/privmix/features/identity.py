@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.extractor import ExtractorIdentity, InputKind
 from privmix.features.base import BaseExtractor, WrongRecord, make_identity
+from privmix.inputs.extractor import ExtractorIdentity, InputKind
 
 
 @dataclass(eq=False)

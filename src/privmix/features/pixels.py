@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privmix.extractor import ExtractorIdentity, InputKind
 from privmix.features.base import BaseExtractor, make_identity
 from privmix.features.images import check_geometry, to_square
+from privmix.inputs.extractor import ExtractorIdentity, InputKind
 
 
 @dataclass(eq=False)

@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from privmix import _validate
-from privmix.extractor import ExtractorIdentity, InputKind
 from privmix.features.base import BatchExtractor, choose_device, load, make_identity
 from privmix.features.images import check_geometry, to_square
+from privmix.inputs.extractor import ExtractorIdentity, InputKind
 
 _GROUPS = 27
 

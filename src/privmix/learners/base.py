@@ -15,10 +15,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from privmix import _validate
-from privmix.extractor import ExtractorIdentity
+from privmix.inputs.extractor import ExtractorIdentity
 from privmix.preprocess import Preprocessor
+from privmix.publishing.release import Release
 from privmix.schema import Target
-from privmix.store import Release
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]

@@ -13,7 +13,7 @@ from safetensors.numpy import save
 
 from privmix import _validate
 from privmix._validate import FrozenModel
-from privmix.extractor import ExtractorIdentity
+from privmix.inputs.extractor import ExtractorIdentity
 from privmix.learners.base import LinearClassifier, LinearRegressor
 from privmix.learners.bias_corrected_sgd import (
     BiasCorrectedSGDClassifier,

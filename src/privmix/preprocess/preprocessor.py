@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from privmix import _validate
+from privmix.clipping import FixedPoint
 from privmix.preprocess.statistics import noisy_statistics
 from privmix.preprocess.steps import (
     Center,
@@ -27,7 +28,7 @@ from privmix.preprocess.steps import (
     step_facts,
 )
 from privmix.preprocess.transforms import clipped, projected, random_signs, rescaled
-from privmix.records import BoundedRecords, FixedPoint, Records, TransformedRecords
+from privmix.records.bounded import BoundedRecords, Records, TransformedRecords
 from privmix.rng import MasterKey
 
 Matrix = NDArray[np.float64]

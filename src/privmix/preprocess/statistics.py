@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from privmix.noise import rounded_gaussian
 from privmix.preprocess.steps import ChargedStep, RecordFacts
-from privmix.records import Records
+from privmix.records.bounded import Records
 from privmix.rng import MasterKey
 
 Integers = NDArray[np.int64]

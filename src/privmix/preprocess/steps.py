@@ -19,8 +19,8 @@ from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.accounting import GaussianEvent
 from privmix.accounting.events import NeighboringRelation
+from privmix.clipping import FixedPoint
 from privmix.noise import MAX_STDDEV
-from privmix.records import FixedPoint
 
 # The noise drawn is this much larger than the noise accounted for, so that no rounding of a
 # double on the way makes it smaller.

@@ -1,0 +1,1 @@
+"""Named public data sets, and the demo on bundled data."""

@@ -1,0 +1,248 @@
+"""Plans of private training: every number fixed in advance, without a look at the data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from privmix import _validate
+from privmix._validate import FrozenModel
+from privmix.accounting import (
+    PoissonGaussianEvent,
+    Reading,
+    account,
+    calibrate,
+    calibrate_noise_multiplier,
+)
+from privmix.dpsgd.augmentation import AugmentationPlan
+from privmix.schema import check_classes
+
+# At this multiplier the noise on the integer grid is still within what the sampler can draw.
+MAX_NOISE_MULTIPLIER = 1000.0
+_MOST_STEPS = 10**7
+
+
+class TrainingConfig(FrozenModel):
+    """The mechanism: what builds the sampler, the noise and the accounting event.
+
+    Attributes:
+        classes: The closed set of labels, integers or strings, in a fixed order.
+        input_shape: Shape of a record: (channels, height, width), or (features,).
+        num_records: Public planning constant for the number of records.
+        batch_size: Expected number of records in a step, a public divisor.
+        num_steps: Number of steps.
+        noise_multiplier: Noise standard deviation over the sensitivity of the clipped sum.
+        clip_norm: L2 bound on a record's mean gradient over its augmentations.
+        learning_rate: Step width.
+        momentum: Share of the previous update that is kept, in [0, 1).
+        augmentation: What a record is turned into.
+        microbatch_size: 1, or 2 for the baseline that clips the mean gradient of pairs of records:
+            its sensitivity, and with it its noise, is 2 ``clip_norm``.
+
+    """
+
+    classes: tuple[int, ...] | tuple[str, ...]
+    input_shape: tuple[int, ...]
+    num_records: int
+    batch_size: int
+    num_steps: int
+    noise_multiplier: float
+    clip_norm: float = 1.0
+    learning_rate: float = 1.0
+    momentum: float = 0.0
+    augmentation: AugmentationPlan = Field(default_factory=AugmentationPlan)
+    microbatch_size: Literal[1, 2] = 1
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _check_classes(cls, value: object) -> object:
+        names = check_classes(value)
+        if len(names) < 2 or len(set(names)) != len(names):
+            _validate.fail("classes", "at least two distinct classes", repr(value)[:80])
+        return names
+
+    @field_validator("input_shape", mode="before")
+    @classmethod
+    def _check_shape(cls, value: object) -> object:
+        sizes = tuple(value) if isinstance(value, list | tuple) else ()
+        if len(sizes) not in (1, 3):
+            allowed = "(features,) or (channels, height, width)"
+            _validate.fail("input_shape", allowed, repr(value))
+        return tuple(_validate.integer("input_shape", size) for size in sizes)
+
+    @field_validator("num_records", "batch_size", mode="before")
+    @classmethod
+    def _check_counts(cls, value: object, info: Any) -> int:
+        return _validate.integer(info.field_name, value, at_most=2**31 - 1)
+
+    @field_validator("num_steps", mode="before")
+    @classmethod
+    def _check_steps(cls, value: object) -> int:
+        return _validate.integer("num_steps", value, at_most=_MOST_STEPS)
+
+    @field_validator("noise_multiplier", mode="before")
+    @classmethod
+    def _check_noise(cls, value: object) -> float:
+        return _validate.real(
+            "noise_multiplier", value, at_least=1e-4, at_most=MAX_NOISE_MULTIPLIER
+        )
+
+    @field_validator("clip_norm", mode="before")
+    @classmethod
+    def _check_clip_norm(cls, value: object) -> float:
+        return _validate.real("clip_norm", value, at_least=1e-6, at_most=1e6)
+
+    @field_validator("learning_rate", mode="before")
+    @classmethod
+    def _check_learning_rate(cls, value: object) -> float:
+        return _validate.real("learning_rate", value, above=0.0, at_most=1e9)
+
+    @field_validator("momentum", mode="before")
+    @classmethod
+    def _check_momentum(cls, value: object) -> float:
+        return _validate.real("momentum", value, at_least=0.0, below=1.0)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.batch_size > self.num_records:
+            allowed = f"at most num_records = {self.num_records}"
+            _validate.fail("batch_size", allowed, self.batch_size)
+        if self.microbatch_size == 2 and self.augmentation.num_synthetic:
+            _validate.fail("augmentation", "no synthetic images in microbatches of 2", "some")
+        return self
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return len(self.classes)
+
+    @property
+    def sampling_prob(self) -> float:
+        """Probability that a record (a pair of them, in microbatches of 2) enters a step."""
+        return self.batch_size / self.num_records
+
+    @property
+    def event(self) -> PoissonGaussianEvent:
+        """The mechanism as the accountants see it."""
+        return self.event_after(self.num_steps)
+
+    def event_after(self, num_steps: int) -> PoissonGaussianEvent:
+        """Return the event of the first ``num_steps`` steps."""
+        return PoissonGaussianEvent(
+            sampling_prob=self.sampling_prob,
+            noise_multiplier=self.noise_multiplier,
+            count=num_steps,
+        )
+
+
+class TrainingPlan(FrozenModel):
+    """A training mechanism with its guarantee.
+
+    Attributes:
+        config: The mechanism.
+        epsilon: Certified privacy loss of all steps at ``delta``.
+        delta: The delta asked for.
+        accountants: What each accountant says.
+
+    """
+
+    format_version: Literal[1] = 1
+    config: TrainingConfig
+    epsilon: float
+    delta: float
+    accountants: dict[str, Reading | None]
+
+    @classmethod
+    def for_config(cls, config: TrainingConfig, delta: float) -> TrainingPlan:
+        """Account for a mechanism."""
+        accounting = account(config.event, delta)
+        return cls(
+            config=config,
+            epsilon=accounting.epsilon,
+            delta=delta,
+            accountants=accounting.accountants,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, ready for JSON."""
+        return self.model_dump(mode="json")
+
+    def to_json(self) -> str:
+        """Return the plan as JSON."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    def digest(self) -> bytes:
+        """Return a SHA-256 of the mechanism; it binds the keys of a training."""
+        text = self.model_dump_json(exclude={"accountants"})
+        return hashlib.sha256(b"privmix training plan 1" + text.encode()).digest()
+
+
+def plan_training(
+    *,
+    target_epsilon: float,
+    target_delta: float,
+    epochs: float | None = None,
+    noise_multiplier: float | None = None,
+    **settings: Any,
+) -> TrainingPlan:
+    """Plan a training that costs at most (``target_epsilon``, ``target_delta``). Sees no data.
+
+    Args:
+        target_epsilon: Largest epsilon allowed.
+        target_delta: Its delta.
+        epochs: Expected number of times that a record takes part; the noise is solved for.
+        noise_multiplier: Instead: the noise; the number of steps is solved for.
+        **settings: The other fields of :class:`TrainingConfig`, by keyword.
+
+    Returns:
+        A plan whose certified epsilon is at or below the target.
+
+    Raises:
+        InvalidInputError: A setting out of range, both or neither of ``epochs`` and
+            ``noise_multiplier``, or a target that no noise or number of steps meets.
+
+    """
+    target = _validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4)
+    delta = _validate.delta("target_delta", target_delta)
+    if (epochs is None) == (noise_multiplier is None):
+        both = "neither" if epochs is None else "both"
+        _validate.fail("epochs and noise_multiplier", "one of the two", both)
+    for name in ("num_steps", "noise_multiplier"):
+        if name in settings:
+            _validate.fail(name, "nothing: it is solved for", settings[name])
+    if noise_multiplier is not None:
+        config = TrainingConfig(num_steps=1, noise_multiplier=noise_multiplier, **settings)
+        steps = calibrate(
+            lambda count: config.event_after(round(count)),
+            "num_steps",
+            target_epsilon=target,
+            target_delta=delta,
+            lower=1.0,
+            upper=float(_MOST_STEPS),
+            increasing=True,
+            integer=True,
+        )
+        return TrainingPlan.for_config(
+            TrainingConfig(num_steps=round(steps), noise_multiplier=noise_multiplier, **settings),
+            delta,
+        )
+    probe = TrainingConfig(num_steps=1, noise_multiplier=1.0, **settings)
+    passes = _validate.real("epochs", epochs, above=0.0, at_most=1e6)
+    num_steps = max(1, math.ceil(passes / probe.sampling_prob))
+    noise = calibrate_noise_multiplier(
+        lambda value: probe.event_after(num_steps).model_copy(update={"noise_multiplier": value}),
+        target,
+        delta,
+    )
+    if noise > MAX_NOISE_MULTIPLIER:
+        allowed = f"one met by a noise multiplier of at most {MAX_NOISE_MULTIPLIER:g}"
+        _validate.fail("target_epsilon", allowed, f"{target:g}, which asks for {noise:.6g}")
+    config = TrainingConfig(num_steps=num_steps, noise_multiplier=noise, **settings)
+    while account(config.event, delta).epsilon > target:
+        noise *= 1 + 1e-6
+        config = config.model_copy(update={"noise_multiplier": noise})
+    return TrainingPlan.for_config(config, delta)

@@ -1,0 +1,1 @@
+"""Files, frames and arrays become vectors, labels and owners."""

@@ -1,0 +1,1 @@
+"""From public sizes to every number of a release; sees no data."""

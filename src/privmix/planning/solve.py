@@ -1,0 +1,384 @@
+"""Planning: from the public facts and a target to a plan, without a look at the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, TypedDict, Unpack, cast
+
+from privmix import _validate
+from privmix.accounting import (
+    Event,
+    account,
+    calibrate,
+    calibrate_noise_multiplier,
+    gdp_epsilon,
+)
+from privmix.accounting.events import NeighboringRelation
+from privmix.mechanism import (
+    DESIGNS,
+    Design,
+    ReleaseConfig,
+    admits,
+    check_target,
+    hybrid_config,
+    mixture_config,
+)
+from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes, whole_event
+from privmix.planning.rule import recommend_design
+from privmix.preprocess import Step, charged, plan_steps
+from privmix.schema import Schema
+
+_MOST_MIXTURES = 10**8
+
+
+class DesignOptions(TypedDict, total=False):
+    """What can be set about a design besides its noise; see :func:`plan_release`."""
+
+    mix_size: float | None
+    num_mixtures: int | None
+    sampling_prob: float | None
+    rows_per_class: int | None
+    rows_per_record: int | None
+    class_prob: float | None
+    eligibility: Literal["balanced", "random"] | None
+    feature_budget: float | None
+    weight_alpha: float | None
+    weight_clip: float | None
+    neighboring_relation: NeighboringRelation | None
+    label_balance: float | None
+
+
+OPTIONS: dict[Design, tuple[str, ...]] = {
+    "poisson": ("mix_size", "num_mixtures", "label_balance"),
+    "signed": ("mix_size", "num_mixtures", "label_balance"),
+    "stratified": ("sampling_prob", "rows_per_class"),
+    "hybrid": ("mix_size", "num_mixtures", "feature_budget"),
+    "hierarchical": ("mix_size", "num_mixtures", "class_prob", "eligibility", "label_balance"),
+    "uniform": ("mix_size", "num_mixtures", "weight_alpha", "weight_clip", "label_balance"),
+    "transposed": ("rows_per_record", "num_mixtures", "neighboring_relation", "label_balance"),
+}
+_DEFAULTS: dict[str, Any] = {
+    "sampling_prob": 0.5,
+    "rows_per_class": 100,
+    "eligibility": "balanced",
+    "feature_budget": 0.25,
+    "neighboring_relation": "add_or_remove_one",
+    "label_balance": math.sqrt(2),
+}
+
+
+def plan_release(
+    schema: Schema,
+    *,
+    target_epsilon: float,
+    target_delta: float,
+    design: Design | Literal["auto"] = "auto",
+    preprocessing: Sequence[Step] | None = None,
+    unit_column: str | None = None,
+    max_records_per_unit: int | None = None,
+    **options: Unpack[DesignOptions],
+) -> ReleasePlan:
+    """Plan a release that costs at most (``target_epsilon``, ``target_delta``). Sees no data.
+
+    Args:
+        schema: The public facts.
+        target_epsilon: Largest epsilon allowed, above 0.
+        target_delta: Its delta, in (0, 1).
+        design: One of ``mechanism.DESIGNS``, or ``auto``: what
+            ``privmix.planning.rule.recommend_design`` puts first among the designs that have the
+            options given, with its sizes where none are given. ``stratified``, ``hybrid`` and
+            ``hierarchical`` need the target ``class``.
+        preprocessing: Steps of ``privmix.preprocess``, in order. Charged ones spend their
+            ``budget_share`` of the squared GDP parameter of the target; the mechanism gets what
+            they leave. By default none for a given design; with ``auto``, centring where that is
+            predicted to help.
+        unit_column: Name of what owns several records each, ``patient`` say: the guarantee is then
+            for all records of one owner together. Needs ``max_records_per_unit``, and a design
+            under add_or_remove_one. ``num_records`` of the schema is what is left of the records
+            once at most that many of each owner are.
+        max_records_per_unit: How many records of one owner take part at most, chosen at random.
+        **options: What the design lets you set, by keyword:
+
+            - ``num_mixtures``: number of rows; ``schema.num_records`` by default (all but
+              ``stratified``; ``hybrid``: its signed rows).
+            - ``mix_size``: planned number of records in a row; by default 64, or half of all of them (all but
+              ``stratified`` and ``transposed``).
+            - ``label_balance``: label over feature noise multiplier; sqrt(2) by default (designs
+              with noisy labels).
+            - ``sampling_prob``, ``rows_per_class``: ``stratified``: probability that a record
+              enters a row of its class (0.5), and rows of each class (100).
+            - ``rows_per_record``, ``neighboring_relation``: ``transposed``: rows that each record
+              enters (64), and ``add_or_remove_one`` or ``replace_one``.
+            - ``class_prob``, ``eligibility``: ``hierarchical``: share of the rows that a class is
+              open to (no default), and ``balanced`` (default) or ``random``.
+            - ``feature_budget``: ``hybrid``: share of the budget for the signed rows (0.25).
+            - ``weight_alpha``, ``weight_clip``: ``uniform``: Dirichlet concentration and upper
+              bound of random weights; equal weights by default.
+
+    Returns:
+        A plan whose certified epsilon is at or below the target.
+
+    Raises:
+        InvalidInputError: An argument out of range, or one that the design does not have.
+
+    """
+    sizes = planned_sizes(schema)
+    unit = PrivacyUnit(unit_column, max_records_per_unit)
+    unit.check("add_or_remove_one")
+    target = {"target_epsilon": target_epsilon, "target_delta": target_delta}
+    steps = None if preprocessing is None else _checked_steps(preprocessing)
+    design, options, steps = choose_design(sizes, design, options, steps, **target, unit=unit)
+    steps = fix_steps(steps, **target, unit=unit)
+    config = calibrate_config(
+        sizes | {"num_features": width_after(steps, sizes["num_features"])},
+        design,
+        options,
+        target_epsilon=target_epsilon,
+        target_delta=target_delta,
+        preprocessing=steps,
+        unit=unit,
+    )
+    return ReleasePlan.for_config(config, target_delta, schema, steps, unit)
+
+
+def _checked_steps(preprocessing: object) -> tuple[Step, ...]:
+    many = isinstance(preprocessing, list | tuple)
+    steps: Sequence[Any] = preprocessing if many else [preprocessing]  # type: ignore[assignment]
+    allowed = "a list of steps of privmix.preprocess, such as [Center(budget_share=0.05)]"
+    for step in steps:
+        if not many or not hasattr(type(step), "num_outputs"):
+            _validate.fail("preprocessing", allowed, repr(preprocessing))
+    return tuple(steps)
+
+
+def choose_design(
+    sizes: dict[str, Any],
+    design: Design | Literal["auto"],
+    options: DesignOptions,
+    preprocessing: tuple[Step, ...] | None,
+    *,
+    target_epsilon: float,
+    target_delta: float,
+    unit: PrivacyUnit = RECORD,
+) -> tuple[Design, DesignOptions, tuple[Step, ...]]:
+    """Replace ``auto`` by a design with options, and None by steps; what is given stays.
+
+    Args:
+        sizes: As :func:`planned_sizes` has them: those of raw records, and the target.
+        design: A design or ``auto``.
+        options: Those given; ``auto`` considers only designs that have them.
+        preprocessing: Steps, or None to have ``auto`` decide on centring.
+        target_epsilon: Largest epsilon allowed.
+        target_delta: Its delta.
+        unit: Whose presence is protected.
+
+    """
+    if design != "auto":
+        return design, options, preprocessing or ()
+    given = {name: value for name, value in options.items() if value is not None}
+    spent = sum(step.budget_share for step in charged(preprocessing or ()))
+    _validate.real("preprocessing: sum of budget_share", spent, below=1.0)
+    width = width_after(preprocessing or (), sizes["num_features"])
+    epsilon = _validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4)
+    _validate.delta("target_delta", target_delta)
+    if unit != RECORD:
+        epsilon = max(gdp_epsilon(unit.record_mu(epsilon, target_delta), target_delta), 1e-6)
+    found = recommend_design(
+        num_records=sizes["num_records"],
+        num_classes=max(2, sizes["num_classes"]),  # one output is as hard to learn as two classes
+        num_features=width,
+        epsilon=epsilon,
+        delta=target_delta,
+        budget_share=1 - spent,
+        num_mixtures=options.get("num_mixtures"),
+    )
+    # Centred records are scaled to one length, which keeps directions but not what is linear in x.
+    numbers = sizes.get("target") == "regression"
+    fitting = [
+        alternative
+        for alternative in found
+        if given.keys() <= set(OPTIONS[alternative.design])
+        and admits(alternative.design, sizes.get("target", "class"))
+        and (alternative.center_share is None or (preprocessing is None and not numbers))
+    ]
+    if not fitting:
+        names = ", ".join(sorted(given))
+        _validate.fail("design", f"one that has the options {names}", "auto, which considers none")
+    best = fitting[0]
+    chosen = cast(DesignOptions, best.options | given)
+    return best.design, chosen, best.preprocessing or preprocessing or ()
+
+
+def width_after(steps: tuple[Step, ...], num_features: int) -> int:
+    """Return the width of records after the steps."""
+    for step in steps:
+        num_features = step.num_outputs(num_features)
+    return num_features
+
+
+def fix_steps(
+    preprocessing: Sequence[Step],
+    *,
+    target_epsilon: float,
+    target_delta: float,
+    unit: PrivacyUnit = RECORD,
+) -> tuple[Step, ...]:
+    """Fix the noise of the steps of a release that costs at most the target."""
+    _validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4)
+    gdp_mu = unit.record_mu(target_epsilon, _validate.delta("target_delta", target_delta))
+    return plan_steps(tuple(preprocessing), gdp_mu)
+
+
+def calibrate_config(
+    sizes: dict[str, Any],
+    design: Design,
+    options: DesignOptions,
+    *,
+    target_epsilon: float,
+    target_delta: float,
+    preprocessing: tuple[Step, ...] = (),
+    unit: PrivacyUnit = RECORD,
+) -> ReleaseConfig:
+    """Find the least noise that keeps planned steps and a design at or below the target."""
+    _validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4)
+    _validate.delta("target_delta", target_delta)
+    unit.check(configure(sizes, design, options, 1.0).neighboring_relation)
+
+    def event(noise: float) -> Event:
+        return whole_event(preprocessing, configure(sizes, design, options, noise), unit)
+
+    joint = calibrate_noise_multiplier(event, target_epsilon, target_delta)
+    config = configure(sizes, design, options, joint)
+    # The full accounting may take other grids than the search did; it is the one that counts.
+    while account(event(joint), target_delta).epsilon > target_epsilon:
+        joint *= 1 + 1e-6
+        config = configure(sizes, design, options, joint)
+    return config
+
+
+def solve_config(
+    sizes: dict[str, Any],
+    design: Design,
+    options: DesignOptions,
+    unknown: Literal["mix_size", "num_mixtures"],
+    *,
+    noise_multiplier: float,
+    target_epsilon: float,
+    target_delta: float,
+    preprocessing: tuple[Step, ...] = (),
+    unit: PrivacyUnit = RECORD,
+) -> ReleaseConfig:
+    """Find the largest mix size, or number of mixtures, that a given noise affords.
+
+    Args:
+        sizes: As :func:`planned_sizes` has them.
+        design: A design that has ``unknown`` among its options.
+        options: The other options.
+        unknown: What to solve for.
+        noise_multiplier: Joint noise multiplier.
+        target_epsilon: Largest epsilon allowed.
+        target_delta: Its delta.
+        preprocessing: Planned steps that the release runs before.
+        unit: Whose presence is protected.
+
+    Raises:
+        InvalidInputError: The design has no such option, or no value meets the target; the error
+            names the reachable range.
+
+    """
+    _validate.one_of("design", design, DESIGNS)
+    if unknown not in OPTIONS[design]:
+        _validate.fail("unknown", f"an option of {design}: {', '.join(OPTIONS[design])}", unknown)
+    whole = unknown == "num_mixtures" or design == "uniform"
+    upper = float(sizes["num_records"]) if unknown == "mix_size" else float(_MOST_MIXTURES)
+    if unknown == "mix_size" and options.get("class_prob") is not None:
+        upper *= float(options["class_prob"] or 1.0)  # more would include records with certainty
+
+    def with_value(value: float) -> ReleaseConfig:
+        known = cast(DesignOptions, {**options, unknown: round(value) if whole else value})
+        return configure(sizes, design, known, noise_multiplier)
+
+    value = calibrate(
+        lambda value: whole_event(preprocessing, with_value(value), unit),
+        unknown,
+        target_epsilon=target_epsilon,
+        target_delta=target_delta,
+        lower=1.0 if whole else min(1e-3, upper),
+        upper=upper,
+        increasing=True,
+        integer=whole,
+    )
+    return with_value(value)
+
+
+def configure(
+    sizes: dict[str, Any],
+    design: Design,
+    options: DesignOptions,
+    noise_multiplier: float,
+) -> ReleaseConfig:
+    """Build a mechanism from sizes, a design with its options, and a joint noise multiplier.
+
+    ``hybrid``: ``noise_multiplier`` is one over the GDP parameter that is divided between its
+    parts.
+    """
+    _validate.integer("num_records", sizes["num_records"])
+    _validate.integer("num_features", sizes["num_features"])
+    _validate.real("noise_multiplier", noise_multiplier, above=0.0, at_most=1e12)
+    _validate.one_of("design", design, DESIGNS)
+    check_target(design, sizes.get("target", "class"), sizes["num_classes"])
+    chosen = _chosen_options(design, options)
+    if design == "hybrid":
+        sums = _layout("stratified", sizes, {"sampling_prob": 1.0, "rows_per_class": 1})
+        rows = _layout("signed", sizes, chosen)
+        return hybrid_config(sums, rows, noise_multiplier, chosen["feature_budget"])
+    return mixture_config(
+        _layout(design, sizes, chosen), noise_multiplier, chosen.get("label_balance")
+    )
+
+
+def _chosen_options(design: Design, options: DesignOptions) -> dict[str, Any]:
+    """Check that options belong to the design, and fill in the defaults."""
+    given: dict[str, Any] = {name: v for name, v in options.items() if v is not None}
+    for name, value in given.items():
+        if name not in OPTIONS[design]:
+            own = ", ".join(OPTIONS[design])
+            _validate.fail(name, f"nothing for design {design}, whose options are {own}", value)
+    if design == "hierarchical" and "class_prob" not in given:
+        _validate.fail("class_prob", "a probability, for design hierarchical", "nothing")
+    return {
+        name: given.get(name, _DEFAULTS.get(name))
+        for name in OPTIONS[design]
+        if name in given or name in _DEFAULTS
+    }
+
+
+def _layout(design: Design, sizes: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
+    """Derive everything but the noise."""
+    num_records, num_classes = sizes["num_records"], sizes["num_classes"]
+    layout: dict[str, Any] = {"design": design, **sizes}
+    if design == "stratified":
+        prob = _validate.probability("sampling_prob", chosen["sampling_prob"])
+        rows = _validate.integer("rows_per_class", chosen["rows_per_class"])
+        size = prob * num_records / num_classes
+        return layout | {
+            "num_mixtures": rows * num_classes,
+            "sampling_prob": prob,
+            "mix_size": size,
+        }
+    mixtures = _validate.integer("num_mixtures", chosen.get("num_mixtures", num_records))
+    if design == "transposed":
+        given = chosen.get("rows_per_record", min(64, mixtures))
+        rows = _validate.integer("rows_per_record", given, at_most=mixtures)
+        prob, size = rows / mixtures, rows / mixtures * num_records
+        layout |= {"rows_per_record": rows, "neighboring_relation": chosen["neighboring_relation"]}
+    else:
+        given = chosen.get("mix_size", min(64, max(1, num_records // 2)))
+        size = _validate.real("mix_size", given, above=0.0, at_most=num_records)
+        prob = size / num_records
+    layout |= {"num_mixtures": mixtures, "sampling_prob": prob, "mix_size": float(size)}
+    if design == "uniform":
+        layout["neighboring_relation"] = "replace_one"
+    extras = ("class_prob", "eligibility", "weight_alpha", "weight_clip")
+    return layout | {name: chosen[name] for name in extras if name in chosen}

@@ -1,0 +1,1 @@
+"""The release folder: parts, card, certificate, reading and verification."""

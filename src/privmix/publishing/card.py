@@ -1,0 +1,119 @@
+"""The dataset card of a release, from public facts only."""
+
+from __future__ import annotations
+
+import json
+
+from privmix.mechanism import MixtureConfig
+from privmix.planning.plan import ReleasePlan
+from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
+from privmix.publishing.folder import COMPONENTS
+from privmix.schema import Schema, Target
+
+CARD_NAME = "README.md"
+
+
+def dataset_card(plan: ReleasePlan) -> str:
+    """Write the README.md of a release: a Hugging Face dataset card, from public facts only."""
+    schema = plan.data_schema
+    assert schema is not None
+    tables = "\n".join(_describe(part, schema) for part in plan.mechanism.components)
+    columns = {
+        "public": "- `label`: the class of all the records in the row, as an index into the classes\n",
+        "mixed": f"- `label_weights`: {_LABEL_TEXTS[schema.target]}\n",
+    }
+    described = columns[plan.mechanism.components[0].labels]
+    if plan.design == "hybrid":
+        described = (
+            f"- `component`: `{COMPONENTS[0]}` or `{COMPONENTS[1]}`\n"
+            "- `label`: the class of a class sum, as an index into the classes; null elsewhere\n"
+        )
+    change = {
+        "add_or_remove_one": "adding or removing any one record",
+        "replace_one": "replacing any one record by another",
+    }[plan.mechanism.neighboring_relation]
+    if plan.unit_column is not None:
+        change = (
+            f"adding or removing all records of any one `{plan.unit_column}`, of which at most "
+            f"{plan.max_records_per_unit} took part,"
+        )
+    return f"""---
+pretty_name: Private mixtures
+tags:
+- differential-privacy
+- mixup
+configs:
+- config_name: default
+  data_files: data/*.parquet
+---
+
+# Private mixtures
+
+Each row is a sum of private records, chosen at random, plus Gaussian noise, divided by a public
+constant. The rows together are ({plan.epsilon:.6g}, {plan.delta:g})-differentially private:
+{change} changes the probability of any outcome by at most a factor of
+exp({plan.epsilon:.6g}), but for a probability of {plan.delta:g}. `certificate.json` states the
+mechanism; `privmix verify` recomputes its guarantee from it.
+
+Design `{plan.design}`:
+
+{tables}
+{_describe_steps(plan)}
+Columns:
+
+- `features`: {plan.mechanism.num_features} numbers, the noisy sum of the records' feature vectors, each
+  clipped to L2 norm {schema.feature_clip_norm:g}, over the constant
+{described}
+{_describe_classes(schema)}
+
+To load the rows: `datasets.load_dataset("FOLDER")`, `pandas.read_parquet("FOLDER/data")`,
+`polars.read_parquet("FOLDER/data")`, `privmix.Release("FOLDER")`.
+
+A row can hold many records, one, or none: single rows mean little, and a learner should know the
+noise. `privmix train` fits one that does.
+"""
+
+
+def _describe_steps(plan: ReleasePlan) -> str:
+    if not plan.preprocessing:
+        return ""
+    names = ", ".join(f"`{step.step}`" for step in plan.preprocessing)
+    paid = any(step.is_charged for step in plan.preprocessing)
+    source = f" with the noisy results in `{PREPROCESSING_NAME}`" if paid else ""
+    return f"""
+Before they were mixed, records went through {names}{source}. Records to classify
+must go through the same: `privmix.Release("FOLDER").preprocessor.transform(x)`. The learners of
+privmix do that by themselves.
+"""
+
+
+_LABEL_TEXTS: dict[Target, str] = {
+    "class": "the noisy sum of the records' one-hot labels over the same constant, one number per "
+    "class",
+    "soft": "the noisy sum of the records' class weights over the same constant, one number per "
+    "class",
+    "multilabel": "the noisy sum of the records' labels, 0 or 1 for each class and together of "
+    "limited norm, over the same constant",
+    "regression": "the noisy sum of the records' targets, each clamped to its bounds and scaled to "
+    "[-1, 1], over the same constant, one number per output",
+}
+
+
+def _describe_classes(schema: Schema) -> str:
+    names = json.dumps(list(schema.classes), ensure_ascii=False)
+    if schema.target_bounds is None:
+        return f"Classes: {names}"
+    bounds = ", ".join(f"[{low:g}, {high:g}]" for low, high in schema.target_bounds)
+    return f"Outputs: {names}, with bounds {bounds}"
+
+
+def _describe(config: MixtureConfig, schema: Schema) -> str:
+    layout = ""
+    if config.rows_per_class is not None:
+        rows = "row" if config.rows_per_class == 1 else "rows"
+        layout = f", {config.rows_per_class} {rows} of each class in the order of the classes"
+    noise = config.published_stddev(schema.feature_clip_norm, "feature")
+    return (
+        f"- {config.num_mixtures} rows (`{config.design}`{layout}), divided by "
+        f"{config.divisor:.6g}; noise standard deviation of a feature value: {noise:.6g}"
+    )

@@ -1,0 +1,272 @@
+"""A release folder, opened for reading."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from privmix import _validate
+from privmix.mixer import Rows
+from privmix.planning.plan import ReleasePlan, record_facts
+from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
+from privmix.preprocess import Preprocessor
+from privmix.publishing.certificate import FILE_NAME, Certificate
+from privmix.publishing.folder import COMPONENTS, DATA_DIR
+from privmix.schema import Schema
+
+
+class Table:
+    """One table of a release: its public facts, and its rows, read when asked for.
+
+    Attributes:
+        folder: The release folder.
+        certificate: The release's certificate.
+        certificate_digest: SHA-256 of the certificate's file.
+        config: The table's mechanism.
+
+    """
+
+    def __init__(
+        self, folder: Path, certificate: Certificate, certificate_digest: str, number: int = 0
+    ) -> None:
+        self.folder, self.certificate = folder, certificate
+        self.certificate_digest = certificate_digest
+        self.number = number
+        self.config = certificate.mechanism.components[number]
+        self._facts = certificate.tables[number]
+        several = len(certificate.mechanism.components) > 1
+        self._component = COMPONENTS[number] if several else None
+
+    @property
+    def design(self) -> str:
+        """How records entered rows."""
+        return self.config.design
+
+    @property
+    def classes(self) -> tuple[int, ...] | tuple[str, ...]:
+        """The classes, in the order of the label weights and of the label indices."""
+        return self.certificate.data_schema.classes
+
+    @property
+    def schema(self) -> Schema:
+        """The public facts about the records."""
+        return self.certificate.data_schema
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes K, or of outputs."""
+        return self.config.num_classes
+
+    @cached_property
+    def preprocessor(self) -> Preprocessor | None:
+        """What was done to records before they were mixed; None if nothing was.
+
+        Raises:
+            InvalidInputError: Results of charged steps that are missing, or not those of the steps.
+
+        """
+        empty = empty_preprocessor(self.certificate.to_plan())
+        if empty is None:
+            return None
+        path = self.folder / PREPROCESSING_NAME
+        if empty.is_charged and not path.is_file():
+            _validate.fail(str(path), "the results of preprocessing", "no such file")
+        content = path.read_bytes() if empty.is_charged else None
+        found = empty.with_results(content, str(path))
+        if not found.is_complete:
+            _validate.fail(str(path), f"results of {len(found.steps)} steps", len(found.results))
+        return found
+
+    @property
+    def num_features(self) -> int:
+        """Width d of a row's features."""
+        return self.config.num_features
+
+    @property
+    def num_records(self) -> int:
+        """Public planning constant n; not the actual number of records."""
+        return self.config.num_records
+
+    @property
+    def num_mixtures(self) -> int:
+        """Number of rows T."""
+        return self.config.num_mixtures
+
+    @property
+    def mix_size(self) -> float:
+        """Planned number of records in a row."""
+        return self.config.mix_size
+
+    @property
+    def sampling_prob(self) -> float:
+        """Probability that a record entered a row (of its class, for ``stratified``)."""
+        return self.config.sampling_prob
+
+    @property
+    def feature_clip_norm(self) -> float:
+        """L2 bound that records were clipped to."""
+        return self.certificate.data_schema.feature_clip_norm
+
+    @property
+    def feature_noise_stddev(self) -> float:
+        """Noise stddev of a published feature value."""
+        return self._facts.feature_noise_stddev
+
+    @property
+    def label_noise_stddev(self) -> float | None:
+        """Noise stddev of a published label weight; None without label weights."""
+        return self._facts.label_noise_stddev
+
+    def iter_rows(self) -> Iterator[Rows]:
+        """Yield successive runs of rows, in order.
+
+        Features have shape (rows, num_features), class indices (rows,), label weights
+        (rows, num_classes).
+
+        Raises:
+            InvalidInputError: A part that cannot be read, or that has other columns.
+
+        """
+        for path in sorted((self.folder / DATA_DIR).glob("*.parquet")):
+            try:
+                file = pq.ParquetFile(path)
+                for group in range(file.num_row_groups):
+                    table = file.read_row_group(group)
+                    if self._component is not None:
+                        table = table.filter(pc.field("component") == self._component)
+                    if table.num_rows:
+                        yield self._rows(path, table)
+            except (pa.ArrowException, OSError, KeyError) as error:
+                reason = str(error).splitlines()[0]
+                _validate.fail(str(path), "a Parquet part of a release", reason)
+
+    def iter_blocks(
+        self,
+    ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32] | NDArray[np.int64]]]:
+        """Yield (features, class indices or label weights) of successive runs of rows.
+
+        Rows without labels have label weights of shape (rows, 0).
+        """
+        for rows in self.iter_rows():
+            if rows.labels is not None:
+                yield rows.features, rows.labels
+            elif rows.label_weights is not None:
+                yield rows.features, rows.label_weights
+            else:
+                yield rows.features, np.empty((len(rows.features), 0), dtype=np.float32)
+
+    def _rows(self, path: Path, table: pa.Table) -> Rows:
+        features = _matrix(path, table.column("features"), self.num_features)
+        if self.config.labels == "mixed":
+            weights = _matrix(path, table.column("label_weights"), self.num_classes)
+            return Rows(features, label_weights=weights)
+        if self.config.labels == "absent":
+            return Rows(features)
+        labels = table.column("label").to_numpy()
+        if labels.dtype != np.int64 or (labels < 0).any() or (labels >= self.num_classes).any():
+            _validate.fail(f"{path}: label", f"class indices below {self.num_classes}", "others")
+        return Rows(features, labels=labels)
+
+    @cached_property
+    def _all_rows(self) -> Rows:
+        parts = list(self.iter_rows())
+        found = sum(len(part.features) for part in parts)
+        if found != self.config.num_mixtures:
+            due = self.config.num_mixtures
+            _validate.fail(str(self.folder), f"{due} rows, as certified", found)
+        first = parts[0]
+        return Rows(
+            np.concatenate([part.features for part in parts]),
+            None if first.labels is None else np.concatenate([part.labels for part in parts]),
+            None
+            if first.label_weights is None
+            else np.concatenate([part.label_weights for part in parts]),
+        )
+
+    @property
+    def features(self) -> NDArray[np.float32]:
+        """All rows' features, shape (num_mixtures, num_features)."""
+        return self._all_rows.features
+
+    @property
+    def labels(self) -> NDArray[np.int64] | None:
+        """All rows' class indices, shape (num_mixtures,); None unless labels are public."""
+        return self._all_rows.labels
+
+    @property
+    def label_weights(self) -> NDArray[np.float32] | None:
+        """All rows' label weights, shape (num_mixtures, num_classes), or None."""
+        return self._all_rows.label_weights
+
+
+class Release(Table):
+    """A release folder, opened for reading; arrays are read when first asked for.
+
+    A ``hybrid`` release has two ``tables``; its other attributes are those of the first, the class
+    sums, except ``design`` and ``num_mixtures``.
+
+    Attributes:
+        folder: The release folder.
+        certificate: Its certificate. Opening a release does not check it: ``privmix.verify`` does.
+        certificate_digest: SHA-256 of the certificate's file.
+        tables: The tables of the release, one but for ``hybrid``.
+
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        path = Path(folder) / FILE_NAME
+        if not path.is_file():
+            _validate.fail(str(folder), f"a sealed release folder with a {FILE_NAME}", "none")
+        content = path.read_bytes()
+        certificate = Certificate.from_json(content, place=str(path))
+        digest = hashlib.sha256(content).hexdigest()
+        super().__init__(Path(folder), certificate, digest)
+        numbers = range(len(certificate.mechanism.components))
+        self.tables = tuple(Table(self.folder, certificate, digest, i) for i in numbers)
+
+    def __repr__(self) -> str:
+        c = self.certificate
+        return (
+            f"Release({str(self.folder)!r}, design={self.design!r}, "
+            f"rows={c.mechanism.num_mixtures}, epsilon={c.epsilon:.4g}, delta={c.delta:g})"
+        )
+
+    @property
+    def design(self) -> str:
+        """How records entered rows."""
+        return self.certificate.mechanism.design
+
+    @property
+    def num_mixtures(self) -> int:
+        """Number of rows of all tables together."""
+        return self.certificate.mechanism.num_mixtures
+
+
+def empty_preprocessor(plan: ReleasePlan) -> Preprocessor | None:
+    """Return a plan's preprocessing before its first step, or None if it has no steps."""
+    if not plan.preprocessing or plan.data_schema is None:
+        return None
+    facts = record_facts(plan.data_schema, plan.mechanism.neighboring_relation)
+    return Preprocessor(plan.preprocessing, facts)
+
+
+def _matrix(path: Path, column: pa.ChunkedArray, width: int) -> NDArray[np.float32]:
+    kind = column.type
+    if not (
+        pa.types.is_fixed_size_list(kind)
+        and kind.list_size == width
+        and kind.value_type == pa.float32()
+        and column.null_count == 0
+    ):
+        _validate.fail(f"{path}", f"vectors of {width} float32 without nulls", kind)
+    flat = column.combine_chunks().flatten()
+    matrix: NDArray[np.float32] = flat.to_numpy().reshape(-1, width)
+    return matrix

@@ -1,0 +1,295 @@
+"""Check a release folder as a stranger would: files, certificate, rows.
+
+A release whose certificate was edited consistently with everything else cannot be told from a true
+one unless its digest is known from elsewhere (``expect_digest``).
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from privmix._validate import FrozenModel, InvalidInputError
+from privmix.mixer import Rows
+from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
+from privmix.preprocess import charged
+from privmix.publishing.card import CARD_NAME, dataset_card
+from privmix.publishing.certificate import FILE_NAME, FORMAT_VERSION
+from privmix.publishing.folder import file_digests, is_part_name, part_problem
+from privmix.publishing.release import Release, Table
+
+# Probability that a sound release is flagged by its rows; shared by the three tests below.
+FALSE_ALARM = 1e-6
+# Spectra of wider tables take minutes: there the test looks at this many columns, evenly spread.
+_SPECTRUM_COLUMNS = 1024
+
+
+class Verification(FrozenModel):
+    """The outcome of :func:`verify`.
+
+    Attributes:
+        valid: Whether nothing was found wrong.
+        epsilon: The certificate's epsilon; None if there is no readable certificate.
+        delta: Its delta.
+        digest: SHA-256 of the certificate as found.
+        reasons: What was found wrong, one line each.
+
+    """
+
+    valid: bool
+    epsilon: float | None
+    delta: float | None
+    digest: str
+    reasons: tuple[str, ...]
+
+
+def verify(folder: str | Path, *, expect_digest: str | None = None) -> Verification:
+    """Check a release: files against their digests, the certificate against its own parameters,
+    and the rows against the noise that the certificate states.
+
+    Args:
+        folder: The release folder.
+        expect_digest: Digest of the certificate as printed at sealing. Without it a forgery that
+            is consistent throughout cannot be detected.
+
+    Raises:
+        InvalidInputError: ``folder`` holds no certificate, so it is no release at all.
+
+    """
+    try:
+        release = Release(folder)
+    except InvalidInputError as error:
+        if not (Path(folder) / FILE_NAME).is_file():
+            raise
+        return Verification(
+            valid=False,
+            epsilon=None,
+            delta=None,
+            digest="",
+            reasons=(f"{FILE_NAME}: not a certificate of format {FORMAT_VERSION}: {error}",),
+        )
+    certificate = release.certificate
+    reasons = _check_digest(release.certificate_digest, expect_digest)
+    file_reasons = check_files(release)
+    reasons += file_reasons
+    reasons += _guarded(certificate.recheck)
+    if not file_reasons:  # what is not the certified content is not worth a look
+        reasons += _guarded(lambda: _check_content(release))
+    if not reasons:
+        share = FALSE_ALARM / 3  # of at most two tables, and of preprocessing
+        reasons += _guarded(lambda: check_preprocessing(release, share))
+        for table in release.tables:
+            reasons += _guarded(lambda table=table: check_rows(table, share))
+    return Verification(
+        valid=not reasons,
+        epsilon=certificate.epsilon,
+        delta=certificate.delta,
+        digest=release.certificate_digest,
+        reasons=tuple(reasons),
+    )
+
+
+def _guarded(check: object) -> list[str]:
+    """Run a check; a certificate with impossible values is a finding, not a crash."""
+    try:
+        return list(check())  # type: ignore[operator]
+    except (InvalidInputError, ArithmeticError, ValueError, OSError, MemoryError) as error:
+        return [f"certificate: {error}"]
+
+
+def _check_digest(found: str, expected: str | None) -> list[str]:
+    if expected is None or found == expected.strip().lower():
+        return []
+    return [f"{FILE_NAME}: digest is {found}, expected {expected}"]
+
+
+def check_files(release: Release) -> list[str]:
+    """Compare the files of a release with their digests; return a line for each that differs."""
+    folder, certificate = release.folder, release.certificate
+    found, stated = file_digests(folder), certificate.files
+    reasons = [f"{name}: missing" for name in sorted(stated.keys() - found.keys())]
+    reasons += [f"{name}: not part of the release" for name in sorted(found.keys() - stated.keys())]
+    reasons += [
+        f"{name}: changed since the release was sealed"
+        for name in sorted(stated.keys() & found.keys())
+        if stated[name] != found[name]
+    ]
+    beside = {CARD_NAME} | ({PREPROCESSING_NAME} if charged(certificate.preprocessing) else set())
+    if {name for name in stated if not is_part_name(name)} != beside:
+        due = ", a ".join(sorted(beside))
+        reasons.append(f"certificate: files are not a {due} and parts under data/")
+    return reasons
+
+
+def _check_content(release: Release) -> list[str]:
+    """Check what follows from the certificate byte by byte: itself, the card, the columns."""
+    certificate, folder = release.certificate, release.folder
+    reasons = []
+    if (folder / FILE_NAME).read_bytes() != certificate.to_bytes():
+        reasons.append(f"{FILE_NAME}: not written as privmix writes it")
+    card = dataset_card(certificate.to_plan())
+    if (folder / CARD_NAME).read_text(encoding="utf-8", errors="replace") != card:
+        reasons.append(f"{CARD_NAME}: not the card of this certificate")
+    for name in sorted(filter(is_part_name, certificate.files)):
+        problem = part_problem(folder / name, certificate.mechanism)
+        if problem is not None:
+            reasons.append(f"{name}: {problem}")
+    rows = sum(
+        pq.read_metadata(folder / name).num_rows for name in certificate.files if is_part_name(name)
+    )
+    if rows != certificate.mechanism.num_mixtures:
+        due = certificate.mechanism.num_mixtures
+        reasons.append(f"data: {rows} rows, but the certificate states {due}")
+    return reasons
+
+
+def check_preprocessing(release: Release, false_alarm: float = FALSE_ALARM) -> list[str]:
+    """Check what charged steps published.
+
+    Names, shapes and types are those of the steps; what follows from the published integers is
+    recomputed; and the sum of squares of each statistic is tested against the stated noise, as in
+    :func:`check_rows`.
+
+    Returns:
+        A line for each finding.
+
+    """
+    preprocessor = release.preprocessor
+    if preprocessor is None:
+        return []
+    reasons = preprocessor.problems()
+    if preprocessor.is_charged:
+        content = (release.folder / PREPROCESSING_NAME).read_bytes()
+        if content != preprocessor.to_bytes():
+            reasons.append(f"{PREPROCESSING_NAME}: not written as privmix writes it")
+    published = list(preprocessor.published())
+    for place, integers, stddev in published:
+        floor = chi2.ppf(false_alarm / len(published), integers.size)
+        if float(np.square(integers / stddev).sum()) < floor:
+            reasons.append(f"{PREPROCESSING_NAME}: {place} varies less than the stated noise")
+    return reasons
+
+
+def check_rows(table: Table, false_alarm: float = FALSE_ALARM) -> list[str]:
+    """Test that rows, columns and directions vary at least as much as the stated noise.
+
+    A published row is (private) signal plus Gaussian noise, independent of it. Given the signal, a
+    sum of squares over known noise variance is a noncentral chi-square variable, hence at least as
+    large as a central one in the stochastic order, whatever the signal is. So the tests below are
+    one-sided, and a sound release fails one of them with probability at most ``false_alarm``:
+
+    - each row's sum of squares against chi-square with ``row_width`` degrees of freedom;
+    - each column's sum of squares about its mean (``stratified``: about its class mean) against
+      chi-square with num_mixtures - groups degrees of freedom;
+    - the smallest singular value s of the table (of at most 1024 of its columns): projecting away
+      the signal's column space leaves at least T - w Gaussian rows of width w, and
+      s > sqrt(T - w) - sqrt(w) - t but for probability exp(-t^2 / 2) (Davidson & Szarek 2001,
+      Theorem 2.13).
+
+    Returns:
+        A line for each test that failed.
+
+    """
+    moments = _Moments(table)
+    for rows in table.iter_rows():
+        moments.add(rows)
+    num_rows, width = table.num_mixtures, moments.width
+    if moments.num_rows != num_rows:
+        return [f"data: {moments.num_rows} rows, but the certificate states {num_rows}"]
+    if not moments.finite:
+        return ["data: a value is not finite"]
+    if not moments.on_grid:
+        return ["data: a value is not on the grid of the integers that were released"]
+    share = false_alarm / 3
+    reasons = moments.layout_reasons
+    low = int((moments.row_squares < chi2.ppf(share / num_rows, width)).sum())
+    if low:
+        reasons.append(f"data: {low} rows vary less than the stated noise")
+    if (freedom := num_rows - moments.num_groups) > 0:
+        low = int((moments.column_squares < chi2.ppf(share / width, freedom)).sum())
+        if low:
+            reasons.append(f"data: {low} columns vary less than the stated noise")
+    looked_at = len(moments.second)
+    floor = math.sqrt(max(num_rows - looked_at, 0)) - math.sqrt(looked_at)
+    floor -= math.sqrt(2 * math.log(1 / share))
+    if floor > 0:
+        smallest = float(np.linalg.eigvalsh(moments.second).min())
+        if smallest < floor**2:
+            reasons.append("data: some direction varies less than the stated noise")
+    return reasons
+
+
+class _Moments:
+    """Sums over the standardised table, one pass, memory independent of the number of rows."""
+
+    def __init__(self, table: Table) -> None:
+        config = table.config
+        self._feature_stddev = table.feature_noise_stddev
+        self._label_stddev = table.label_noise_stddev
+        self._rows_per_class = config.rows_per_class
+        self.width = config.row_width
+        self.num_groups = 1 if config.rows_per_class is None else config.num_classes
+        self.num_rows = 0
+        self.finite = True
+        self.on_grid = True
+        self._feature_step = table.certificate.tables[table.number].feature_step
+        self.layout_reasons: list[str] = []
+        self._row_squares: list[NDArray[np.float64]] = []
+        self._group_sums = np.zeros((self.num_groups, self.width))
+        self._group_sizes = np.zeros(self.num_groups)
+        stride = math.ceil(self.width / _SPECTRUM_COLUMNS)
+        self._spectrum = slice(0, self.width, stride)
+        size = len(range(0, self.width, stride))
+        self.second = np.zeros((size, size))
+        self._squares = np.zeros(self.width)
+
+    def add(self, rows: Rows) -> None:
+        table = rows.features.astype(np.float64) / self._feature_stddev
+        self.on_grid &= _is_on_grid(rows.features, self._feature_step)
+        groups = np.zeros(len(table), dtype=np.int64)
+        if rows.labels is not None and self._rows_per_class is not None:
+            groups = rows.labels
+            due = np.arange(self.num_rows, self.num_rows + len(table)) // self._rows_per_class
+            if not np.array_equal(groups, due) and not self.layout_reasons:
+                self.layout_reasons.append("data: labels are not in the order of the classes")
+        if rows.label_weights is not None and self._label_stddev is not None:
+            weights = rows.label_weights.astype(np.float64) / self._label_stddev
+            table = np.hstack([table, weights])
+        self.finite &= bool(np.isfinite(table).all())
+        self.num_rows += len(table)
+        self._row_squares.append(np.square(table).sum(axis=1))
+        for group in np.unique(groups):
+            self._group_sums[group] += table[groups == group].sum(axis=0)
+        self._group_sizes += np.bincount(groups, minlength=self.num_groups)
+        self._squares += np.square(table).sum(axis=0)
+        looked_at = table[:, self._spectrum]
+        self.second += looked_at.T @ looked_at
+
+    @property
+    def row_squares(self) -> NDArray[np.float64]:
+        return np.concatenate(self._row_squares)
+
+    @property
+    def column_squares(self) -> NDArray[np.float64]:
+        sizes = np.maximum(self._group_sizes, 1)[:, None]
+        squares: NDArray[np.float64] = self._squares - (np.square(self._group_sums) / sizes).sum(
+            axis=0
+        )
+        return squares
+
+
+def _is_on_grid(values: NDArray[np.float32], step: float) -> bool:
+    """Whether each value is what an integer times ``step`` rounds to.
+
+    Only where the integer is below 2^22, so that the value determines it.
+    """
+    integers = np.rint(values.astype(np.float64) / step)
+    small = np.abs(integers) < 2**22
+    # The division by the divisor and the product with its inverse may round apart.
+    expected = integers * step
+    return bool(np.all(np.abs(values - expected)[small] <= np.abs(expected[small]) * 2.0**-23))

@@ -1,0 +1,1 @@
+"""Bounded records, which carry their sensitivity."""

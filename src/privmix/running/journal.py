@@ -1,0 +1,349 @@
+"""The private run folder of a release or a model in the making: its lock, its journal, its files.
+
+The journal holds the master key, so that a run that was cut off repeats the same bits instead of
+publishing a second noisy version of the same rows. It is readable by its owner alone, and destroyed
+before what was made appears under its name. :func:`make_once` is the whole of a run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Protocol, Self
+
+from pydantic import Field
+
+from privmix import _validate
+from privmix._validate import FrozenModel
+from privmix.rng import MasterKey, fresh_name, fresh_secret, guessable_secret
+
+FORMAT_VERSION: Literal[3] = 3  # also whenever the same key draws other bits
+JOURNAL_NAME = "journal.json"
+_LOCK_NAME = "lock"
+_RELEASE_DIR = "release"
+
+
+class Charge(Protocol):
+    """Charges a ledger for a run."""
+
+    def __call__(self, run_id: str, /) -> object:
+        """Charge the run, by its name; again, and nothing happens."""
+
+    def sealed(self, run_id: str, digest: str, /) -> object:
+        """Note the certificate digest of what the run made; again, and nothing happens."""
+
+
+class Journal(FrozenModel):
+    """What a run must know to go on. Holds the key: never shown, never copied.
+
+    Attributes:
+        secret: The master key's secret, hexadecimal; None before it is drawn.
+        context: Hash of the plan and of the records that the key is bound to, hexadecimal.
+        private: False for a run with a test seed.
+        run_id: The run's name in a ledger, which charges it once however often it is resumed.
+        charged: Whether a ledger is charged: the run is not finished without it.
+
+    """
+
+    format_version: Literal[3] = FORMAT_VERSION
+    secret: str | None = None
+    context: str
+    private: bool = True
+    run_id: str = Field(default_factory=fresh_name)
+    charged: bool = False
+
+    def __repr__(self) -> str:
+        return "Journal(<secret>)"
+
+    __str__ = __repr__
+
+    @property
+    def key(self) -> MasterKey:
+        """The master key, bound to its context."""
+        if self.secret is None:
+            raise ValueError("the key is not drawn yet")
+        return MasterKey(bytes.fromhex(self.secret), bytes.fromhex(self.context))
+
+
+class RunFolder:
+    """The folder ``.NAME.run`` beside a release folder NAME in the making; one process at a time.
+
+    Used as a context manager, which takes the lock. What is left behind when a run fails is never
+    a release: it has another name, and no certificate until all rows are there.
+
+    Args:
+        out: The release folder to be.
+
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.folder = out.parent / f".{out.name}.run"
+        self.release_folder = self.folder / _RELEASE_DIR
+        self._journal_path = self.folder / JOURNAL_NAME
+        self._doomed_path = self._journal_path.with_suffix(".doomed")
+        self._lock: int | None = None
+
+    def __enter__(self) -> Self:
+        self._lock = lock_folder(self.folder, self.out)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._lock is not None
+        try:
+            if not self.is_unfinished:
+                shutil.rmtree(self.folder, ignore_errors=True)
+        finally:
+            os.close(self._lock)
+            self._lock = None
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether an earlier run left something to go on with."""
+        return self._journal_path.exists() or self.release_folder.exists()
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether the key is still there; it is not once the release is sealed."""
+        return self._journal_path.exists()
+
+    def begin(self, journal: Journal) -> None:
+        """Write the journal of a new run, durably, before anything is charged or drawn."""
+        self._overwrite_key()
+        for path in self.folder.iterdir():  # what an earlier run left is not this one's
+            if path.name != _LOCK_NAME:
+                path.unlink() if path.is_file() else shutil.rmtree(path)
+        self.write(journal)
+        self.release_folder.mkdir()
+
+    def write(self, journal: Journal) -> None:
+        """Replace the journal, durably."""
+        write_durably(self._journal_path, journal.model_dump_json().encode(), mode=0o600)
+
+    def abandon(self) -> None:
+        """Forget a run that has drawn nothing yet."""
+        shutil.rmtree(self.release_folder, ignore_errors=True)
+        self._journal_path.unlink()
+
+    def read(self, context: str) -> Journal:
+        """Read the journal of an earlier run; it must belong to the same plan and records.
+
+        Raises:
+            InvalidInputError: Another plan, other records, or another format.
+
+        """
+        content = self._journal_path.read_bytes()
+        self._check_format(content)
+        journal = Journal.from_json(content, place=JOURNAL_NAME)
+        if journal.context != context:
+            _validate.fail(
+                f"resuming {self.out}", "the plan and the records it was begun with", "others"
+            )
+        self.release_folder.mkdir(exist_ok=True)
+        return journal
+
+    def _check_format(self, content: bytes) -> None:
+        try:
+            found = json.loads(content)["format_version"]
+        except (ValueError, TypeError, KeyError):  # no journal: its reader says so
+            return
+        if found != FORMAT_VERSION:
+            allowed = (
+                f"the version of privmix that began it, of format {found}, which can finish it"
+            )
+            _validate.fail(f"resuming {self.out}", allowed, f"this one, of format {FORMAT_VERSION}")
+
+    def destroy_journal(self) -> None:
+        """Take the journal out of use, then overwrite the key and remove it; may be repeated."""
+        if self._journal_path.exists():
+            self._journal_path.rename(self._doomed_path)
+            sync(self.folder)
+        self._overwrite_key()
+
+    def _overwrite_key(self) -> None:
+        doomed = self._doomed_path
+        if doomed.exists():
+            with doomed.open("r+b") as file:
+                file.write(bytes(doomed.stat().st_size))
+                file.flush()
+                os.fsync(file.fileno())
+            doomed.unlink()
+            sync(self.folder)
+
+    def publish(self) -> None:
+        """Let the finished release appear under its name, in one step."""
+        self.release_folder.rename(self.out)
+        sync(self.out.parent)
+
+
+def make_once(
+    out: Path,
+    begun: Journal,
+    make: Callable[[RunFolder, Journal], str],
+    finish: Callable[[RunFolder], None],
+    *,
+    prepare: Callable[[RunFolder], None] | None = None,
+    resume: bool = False,
+    charge: Charge | None = None,
+    test_seed: int | None = None,
+) -> None:
+    """Make a release folder in a run that is charged once, and gives the same bits if resumed.
+
+    Whatever cuts a run off, one of the same arguments with ``resume`` goes on: the charge comes
+    before the key, the key before the first draw, the seal after the last file, the end of the key
+    after the seal, and the folder's name last.
+
+    Args:
+        out: The folder, which :func:`check_out` accepts.
+        begun: The journal of a run that starts.
+        make: Writes the files that are not there yet and seals the folder, given the key; returns
+            the certificate's digest. It is called again if the run was cut off before the end of the
+            key.
+        finish: Checks the sealed folder without the key; called again if the run was cut off.
+        prepare: Refuses, before the charge, what cannot be made; called again on resuming.
+        resume: Go on with a run that was cut off.
+        charge: Charges the run, by its name, before the key is drawn, and whenever it is resumed;
+            told the digest before the end of the key.
+        test_seed: A key for tests.
+
+    Raises:
+        InvalidInputError: Nothing to resume, or something and no ``resume``; other plan or records
+            than the run was begun with; a charge that is refused. Nothing is drawn then.
+
+    """
+    with RunFolder(out) as run:
+        check_out(out)  # again: another run may just have finished
+        new = not run.is_unfinished
+        if not new and not resume:
+            allowed = f"resume (--resume), or a new start after removing {run.folder}"
+            _validate.fail(f"out={out}", allowed, "a new run beside one that was cut off")
+        if new and resume:
+            _validate.fail(f"out={out}", "a run that was cut off, to resume", "none")
+        if new:
+            run.begin(begun.model_copy(update={"charged": charge is not None}))
+        if run.has_journal:
+            try:
+                journal = run.read(begun.context)
+                if prepare is not None:
+                    prepare(run)
+                journal = _with_key(run, journal, charge, test_seed)
+            except _validate.InvalidInputError:
+                if new:  # refused: nothing is charged, and nothing is drawn
+                    run.abandon()
+                raise
+            digest = make(run, journal)
+            if charge is not None:
+                charge.sealed(journal.run_id, digest)
+        run.destroy_journal()
+        finish(run)
+        run.publish()
+
+
+def _with_key(
+    run: RunFolder, journal: Journal, charge: Charge | None, test_seed: int | None
+) -> Journal:
+    """Charge a run, once by its name however often it is resumed; then draw its key, once."""
+    if journal.charged and charge is None:
+        _validate.fail(f"resuming {run.out}", "the ledger it was begun with", "none")
+    if charge is not None:
+        if not journal.private or test_seed is not None:
+            allowed = "no ledger for a run with a test seed or for research, which protects nobody"
+            _validate.fail("ledger", allowed, "one")
+        charge(journal.run_id)
+        if not journal.charged:  # first named on resuming
+            journal = journal.model_copy(update={"charged": True})
+            run.write(journal)
+    if journal.secret is not None:
+        return journal
+    secret = fresh_secret() if test_seed is None else guessable_secret(test_seed)
+    drawn = {"secret": secret.hex(), "private": journal.private and test_seed is None}
+    journal = journal.model_copy(update=drawn)
+    run.write(journal)
+    return journal
+
+
+def lock_folder(folder: Path, out: Path) -> int:
+    """Make a private folder beside ``out``, for its owner alone, and keep other runs out of it.
+
+    Returns:
+        A descriptor, to be closed when the folder is no longer used.
+
+    Raises:
+        InvalidInputError: A place that cannot be written to, or another run that has the folder.
+
+    """
+    path = folder / _LOCK_NAME
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        _validate.fail(f"out={out}", "a place in a writable folder", error.strerror)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The run that had it may have removed the folder meanwhile, and a third begun in a new one.
+        held = path.exists() and os.path.samestat(os.fstat(lock), path.stat())
+    except OSError:
+        held = False
+    if not held:
+        os.close(lock)
+        _validate.fail(f"out={out}", "one run at a time", "another one in progress")
+    return lock
+
+
+def check_out(out: str | Path) -> Path:
+    """Return the absolute path of a release folder that can be made, or fail."""
+    path = Path(out).absolute()
+    free = "a folder that does not exist yet or is empty"
+    if path.is_symlink():
+        _validate.fail(f"out={out}", free, "a symbolic link")
+    if path.exists() and not path.is_dir():
+        _validate.fail(f"out={out}", free, "a file")
+    if path.is_dir() and any(path.iterdir()):
+        _validate.fail(f"out={out}", free, "a folder with files in it")
+    if not path.parent.is_dir():
+        _validate.fail(f"out={out}", "a place in an existing folder", "no such folder")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        _validate.fail(f"out={out}", "a place in a writable folder", "one that is not writable")
+    return path
+
+
+def write_durably(
+    path: Path, content: bytes, *, mode: int = 0o644, temporary: str | None = None
+) -> None:
+    """Write a file so that it is there whole, or not at all, even after a power cut.
+
+    Args:
+        path: The file.
+        content: All of it.
+        mode: Its permissions.
+        temporary: Its name until it is whole; of a name of their own, several may be written at once.
+
+    """
+    unfinished = path.with_name(temporary or f"{path.name}.tmp")
+    unfinished.unlink(missing_ok=True)
+    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.rename(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Force a file or a folder to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

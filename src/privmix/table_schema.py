@@ -1,0 +1,377 @@
+"""The public description of a table: its columns, their types, and the bounds they are scaled by.
+
+Every bound and category is a constant known without looking at the private rows. Each column fills
+some coordinates of a vector with a part of norm at most 1, so that a row of C columns has a norm of
+at most sqrt(C), exactly; of sqrt(C + 1) with the constant.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from privmix import _validate
+from privmix._validate import FrozenModel
+
+# A line of the schema for each type, shown when one is incomplete.
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "numeric": {"lower": 0, "upper": 100},
+    "categorical": {"categories": ["a", "b"]},
+    "ordinal": {"categories": ["low", "middle", "high"]},
+    "boolean": {},
+    "datetime": {"earliest": "2000-01-01", "latest": "2030-01-01"},
+}
+_LARGEST_TABLE = 1_000_000
+ENCODINGS = (
+    "utf-8",
+    "utf-16",
+    "latin-1",
+    "iso-8859-15",
+    "cp1250",
+    "cp1251",
+    "cp1252",
+    "gb18030",
+    "shift_jis",
+    "euc_kr",
+)
+
+
+class TextFormat(FrozenModel):
+    """How a table's cells are written where they are text: public facts of its format.
+
+    Attributes:
+        delimiter: What stands between the cells of a text file, one character. None: a tab in
+            a ``.tsv`` file, else a comma.
+        encoding: Encoding of a text file, one of ``ENCODINGS``; a byte order mark is skipped.
+        decimal: The decimal mark of numbers.
+        thousands: What stands between groups of three digits. A space stands for no-break spaces
+            too. Empty: nothing.
+        strip: Whether blanks around cells, labels and owners are no part of them.
+
+    """
+
+    delimiter: str | None = None
+    encoding: str = "utf-8"
+    decimal: Literal[".", ","] = "."
+    thousands: Literal["", ".", ",", " ", "'"] = ""
+    strip: bool = False
+
+    _seldom: ClassVar[tuple[str, ...]] = (
+        "delimiter",
+        "encoding",
+        "decimal",
+        "thousands",
+        "strip",
+    )
+
+    @model_validator(mode="after")
+    def _check_marks(self) -> TextFormat:
+        mark = self.delimiter
+        if mark is not None and (len(mark) != 1 or not mark.isascii() or mark in '"\r\n\0'):
+            _validate.fail("format.delimiter", "one ASCII character, no quote", repr(mark))
+        _validate.one_of("format.encoding", self.encoding, ENCODINGS)
+        if self.decimal == self.thousands:
+            _validate.fail("format.thousands", "another mark than the decimal one", self.thousands)
+        return self
+
+
+PLAIN = TextFormat()
+
+
+class _Column(FrozenModel):
+    """What all columns have.
+
+    Attributes:
+        name: The column's name in the table.
+        nullable: Whether a value may be missing. A missing value has a coordinate of its own;
+            where ``nullable`` is false there is none, and a record that lacks the value is bad.
+        missing_values: Texts that mean a missing value, beside empty cells, nulls and NaN.
+
+    """
+
+    name: str
+    nullable: bool = True
+    missing_values: tuple[str, ...] = ()
+
+    @field_validator("missing_values", mode="before")
+    @classmethod
+    def _check_missing_values(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, list) else value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_placeholders(cls, value: object) -> object:
+        """Refuse what a template leaves open, showing the line to write."""
+        if isinstance(value, dict):
+            needed = EXAMPLES.get(str(value.get("type")), {})
+            if "num_buckets" in value:
+                needed = {}
+            for key, example in needed.items():
+                if value.get(key) is None:
+                    given = {k: v for k, v in value.items() if v is not None}
+                    line = json.dumps({"name": "", "type": "", **needed, **given, key: example})
+                    _validate.fail(
+                        f"{value.get('name')}.{key}",
+                        "a public constant, known without looking at the records; for example "
+                        f'"columns": [..., {line}]',
+                        "nothing",
+                    )
+        return value
+
+    @property
+    def value_width(self) -> int:
+        """Coordinates of a value that is there."""
+        return 1
+
+    @property
+    def width(self) -> int:
+        """Coordinates of the column, with the one for a missing value."""
+        return self.value_width + self.nullable
+
+
+class NumericColumn(_Column):
+    """Numbers, clamped to [lower, upper] and scaled to [-1, 1].
+
+    ``symbols`` are texts that may stand before or after a number and say nothing: currencies, units.
+    """
+
+    type: Literal["numeric"] = "numeric"
+    lower: float
+    upper: float
+    symbols: tuple[str, ...] = ()
+
+    _seldom: ClassVar[tuple[str, ...]] = ("symbols",)
+
+    @field_validator("symbols", mode="before")
+    @classmethod
+    def _check_symbols(cls, value: object) -> object:
+        value = tuple(value) if isinstance(value, list) else value
+        for text in value if isinstance(value, tuple) else ():
+            if not isinstance(text, str) or not text.strip() or any(c.isdigit() for c in text):
+                _validate.fail("symbols", 'texts beside a number, such as ["$", "%"]', repr(text))
+        return value
+
+    @model_validator(mode="after")
+    def _check_order(self) -> NumericColumn:
+        _validate.real(f"{self.name}.lower", self.lower, at_least=-1e30, at_most=1e30)
+        _validate.real(f"{self.name}.upper", self.upper, above=self.lower, at_most=1e30)
+        return self
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """What -1 and 1 stand for."""
+        return self.lower, self.upper
+
+
+class DatetimeColumn(_Column):
+    """Dates and times, clamped to [earliest, latest] and scaled to [-1, 1].
+
+    Both are ISO 8601; a time without a zone is taken to be UTC. Texts are ISO 8601 too, unless
+    ``format`` says how they are written, as Python's ``strptime`` has it: ``%d.%m.%Y``.
+    """
+
+    type: Literal["datetime"] = "datetime"
+    earliest: str
+    latest: str
+    format: str | None = None
+
+    _seldom: ClassVar[tuple[str, ...]] = ("format",)
+
+    @model_validator(mode="after")
+    def _check_format(self) -> DatetimeColumn:
+        if self.format is not None:
+            day = datetime(2013, 11, 24, 17, 58, 42)
+            try:
+                known = datetime.strptime(day.strftime(self.format), self.format).date()
+            except ValueError:
+                known = None
+            if known != day.date():
+                allowed = "year, month and day as strptime has them, such as %d.%m.%Y"
+                _validate.fail(f"{self.name}.format", allowed, repr(self.format))
+        return self
+
+    @model_validator(mode="after")
+    def _check_order(self) -> DatetimeColumn:
+        times = []
+        for key in ("earliest", "latest"):
+            text = getattr(self, key)
+            try:
+                times.append(_seconds(text))
+            except ValueError:
+                _validate.fail(f"{self.name}.{key}", "an ISO 8601 date or time", repr(text))
+        if times[0] >= times[1]:
+            _validate.fail(f"{self.name}.latest", f"a time after {self.earliest}", self.latest)
+        return self
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """What -1 and 1 stand for, in seconds since 1970."""
+        return _seconds(self.earliest), _seconds(self.latest)
+
+
+def _seconds(text: str) -> float:
+    time = datetime.fromisoformat(text)
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+class BooleanColumn(_Column):
+    """True and false, as 1 and -1; also 1 and 0, and the texts true/false, yes/no, t/f, y/n."""
+
+    type: Literal["boolean"] = "boolean"
+
+
+class _CategoryColumn(_Column):
+    @field_validator("categories", mode="before", check_fields=False)
+    @classmethod
+    def _check_categories(cls, value: object) -> object:
+        """Write categories as texts: 3 and "3" are the same category."""
+        if value is None:
+            return value
+        if not isinstance(value, list | tuple):
+            _validate.fail("categories", "a list of texts or integers", repr(value))
+        if not all(isinstance(v, str | int) for v in value):
+            _validate.fail("categories", "a list of texts or integers", "another type in it")
+        texts = tuple(str(v) for v in value)
+        if not texts or len(set(texts)) != len(texts):
+            _validate.fail("categories", "at least one category, all distinct", repr(texts))
+        return texts
+
+
+class CategoricalColumn(_CategoryColumn):
+    """One of a closed set of categories, one-hot; or any text, hashed to ``num_buckets`` places.
+
+    A category outside the set takes the ``unknown`` place: a coordinate of its own (``other``), or
+    none (``zero``). Texts are matched as they are written.
+    """
+
+    type: Literal["categorical"] = "categorical"
+    categories: tuple[str, ...] | None = None
+    num_buckets: int | None = None
+    unknown: Literal["other", "zero"] = "other"
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> CategoricalColumn:
+        if (self.categories is None) == (self.num_buckets is None):
+            _validate.fail(self.name, "categories, or num_buckets to hash them to", "both")
+        if self.num_buckets is not None:
+            _validate.integer(f"{self.name}.num_buckets", self.num_buckets, at_most=1 << 20)
+        return self
+
+    @property
+    def value_width(self) -> int:
+        """Coordinates of a value that is there."""
+        if self.categories is None:
+            return self.num_buckets or 0
+        return len(self.categories) + (self.unknown == "other")
+
+
+class OrdinalColumn(_CategoryColumn):
+    """One of a list of categories in order, scaled by its rank to [-1, 1].
+
+    Another category counts as a missing value.
+    """
+
+    type: Literal["ordinal"] = "ordinal"
+    categories: tuple[str, ...]
+
+    @model_validator(mode="after")
+    def _check_count(self) -> OrdinalColumn:
+        if len(self.categories) < 2:
+            _validate.fail(f"{self.name}.categories", "at least two, in order", self.categories)
+        return self
+
+
+Column = Annotated[
+    NumericColumn | DatetimeColumn | BooleanColumn | CategoricalColumn | OrdinalColumn,
+    Field(discriminator="type"),
+]
+
+
+class FourierFeatures(FrozenModel):
+    """Random Fourier features of the scaled columns, for classes that no plane separates.
+
+    The frequencies are Gaussian with standard deviation 1 / ``bandwidth`` and come from the public
+    ``seed`` alone (Rahimi & Recht, 2007). Such a vector has norm 1, exactly.
+
+    Attributes:
+        num_features: Width, an even number: cosines, then sines.
+        bandwidth: Length over which the kernel exp(-r^2 / (2 bandwidth^2)) decays.
+        seed: Public; any integer of 64 bits.
+
+    """
+
+    num_features: int
+    bandwidth: float = 1.0
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _check(self) -> FourierFeatures:
+        _validate.integer("num_features", self.num_features, at_least=2, at_most=_LARGEST_TABLE)
+        if self.num_features % 2:
+            _validate.fail("num_features", "an even number", self.num_features)
+        _validate.real("bandwidth", self.bandwidth, at_least=1e-6, at_most=1e6)
+        _validate.integer("seed", self.seed, at_least=0, at_most=2**64 - 1)
+        return self
+
+
+class TableSchema(FrozenModel):
+    """The columns of a table and how they become a vector; frozen, JSON in and out.
+
+    Attributes:
+        columns: The columns used, in the order of their coordinates. Others are not looked at.
+        fourier: Random Fourier features to map the scaled columns to, or none.
+        constant: Whether vectors end with a 1: the intercept of a linear model whose rows show no
+            means, as those of ``signed`` do.
+        format: How cells are written where they are text.
+
+    """
+
+    columns: tuple[Column, ...]
+    fourier: FourierFeatures | None = None
+    constant: bool = False
+    format: TextFormat = PLAIN
+
+    _seldom: ClassVar[tuple[str, ...]] = ("constant", "format")
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _check_columns(cls, value: object) -> object:
+        value = tuple(value) if isinstance(value, list) else value
+        for column in value if isinstance(value, tuple) else ():
+            if isinstance(column, dict) and column.get("type") not in EXAMPLES:
+                _validate.fail(
+                    f"{column.get('name')}.type",
+                    "one of " + ", ".join(EXAMPLES),
+                    "nothing" if column.get("type") is None else repr(column["type"]),
+                )
+        return value
+
+    @model_validator(mode="after")
+    def _check_table(self) -> TableSchema:
+        names = [column.name for column in self.columns]
+        if not names or len(set(names)) != len(names):
+            _validate.fail("columns", "at least one column, with distinct names", names)
+        if self.width > _LARGEST_TABLE:
+            _validate.fail("columns", f"at most {_LARGEST_TABLE} coordinates in all", self.width)
+        return self
+
+    @property
+    def width(self) -> int:
+        """Coordinates of the scaled columns."""
+        return sum(column.width for column in self.columns)
+
+    @property
+    def num_features(self) -> int:
+        """Width of the vectors."""
+        mapped = self.width if self.fourier is None else self.fourier.num_features
+        return mapped + self.constant
+
+    @property
+    def norm_bound(self) -> float:
+        """The largest L2 norm that a vector can have: a clip norm at which nothing is clipped."""
+        mapped = len(self.columns) if self.fourier is None else 1
+        return math.sqrt(mapped + self.constant)
