@@ -49,6 +49,7 @@ _WANTED_GAP = 2e-3  # relative distance of two bounds at which they are refined 
 _TRIES = 3
 _LOST_SHARE = 1e-4  # share of delta spent on outcomes beyond the lattice
 _LEAST_NOISE = 0.05  # of random allocation: with less, secret rows save next to nothing
+_LEAST_SAMPLED_NOISE = 2e-3
 _MOST_STEPS = 60  # in search of an epsilon that is large enough
 _TILTS = 8  # transforms for one curve of delta
 
@@ -156,6 +157,8 @@ def _problem(event: SimpleEvent | ComposedEvent) -> _Problem:
                 else:
                     step = AllocationStep(rows, part.noise_multiplier, signed)
                     steps.append((step, part.count * count))
+        elif part.noise_multiplier < _LEAST_SAMPLED_NOISE:
+            raise DoesNotFitError  # losses of more than a hundred thousand
         else:
             steps.append((_step_of(part), part.count))
     return _Problem(math.sqrt(square), tuple(steps), is_exact)
