@@ -27,7 +27,11 @@ def test_json_round_trip(certificate):
 def test_it_states_the_mechanism_and_its_guarantee(plan, certificate):
     document = json.loads(certificate.to_bytes())
     assert document["schema"]["num_records"] == 60
-    assert document["epsilon"] == plan.epsilon <= 2.0
+    assert plan.epsilon < document["epsilon"] <= plan.epsilon + 1.1e-5
+    assert document["epsilon"] <= 2.0
+    assert document["statement"].startswith(
+        f"({document['epsilon']}, 1e-05)-differentially private"
+    )
     assert document["private"] is True
     assert document["privacy_unit"] == "record"
     assert document["neighboring_relation"] == "add_or_remove_one"

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from privmix import _validate
+from privmix.accounting.guarantee import Guarantee
 from privmix.mechanism import DESIGNS
 from privmix.schema import Schema
 
@@ -164,6 +165,12 @@ def read_text(path: Path) -> str:
 
 def read_schema(path: Path) -> Schema:
     return Schema.from_json(read_text(path), place=str(path))
+
+
+def warn_of(guarantee: Guarantee) -> None:
+    """Say on standard error that nothing is protected, or how little."""
+    for line in guarantee.warnings:
+        ERR.print(line, markup=False)
 
 
 def print_json(value: dict[str, Any]) -> None:

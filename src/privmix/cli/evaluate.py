@@ -11,6 +11,7 @@ import typer
 from numpy.typing import NDArray
 
 from privmix import _validate
+from privmix.accounting.guarantee import NOT_PRIVATE
 from privmix.cli._common import (
     ERR,
     FeaturesKey,
@@ -105,6 +106,9 @@ def evaluate_command(
 
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     scored = _load(model, device)
+    if scored.private is False:
+        words = f"{NOT_PRIVATE}: this model was made with a test seed or for research, from a release or records"
+        ERR.print(f"{words} that it does not protect", markup=False)
     check_source(source)
     header = FeaturesHeader.of_file(source)
     named = any(option is not None for option in (extractor, text_column, image_column))
@@ -154,7 +158,7 @@ def evaluate_command(
         features, labels = features[good], labels[good]
     found = scored.score(features, labels)
     note = f"{next(iter(found))} is a fact about the test set, which nothing here protects"
-    result = {**found, "num_test_records": len(labels), "note": note}
+    result = {**found, "num_test_records": len(labels), "note": note, "private": scored.private}
     if on_bad_record == "zero":
         result["num_left_out"] = left_out
     if as_json:
@@ -199,6 +203,7 @@ class _Scored(NamedTuple):
     target: Target
     classes: tuple[int, ...] | tuple[str, ...]
     extractor: ExtractorIdentity | None
+    private: bool | None
     score: Callable[[Any, Any], dict[str, Any]]
 
 
@@ -211,7 +216,13 @@ def _load(path: Path, device: str | None) -> _Scored:
     learner = load_model(path)
     numbers = isinstance(learner, LinearRegressor)
     classes = learner.output_names_ if numbers else tuple(learner.classes_.tolist())
-    return _Scored(learner.target_, classes, learner.extractor_, lambda x, y: score(learner, x, y))
+    return _Scored(
+        learner.target_,
+        classes,
+        learner.extractor_,
+        learner.private_,
+        lambda x, y: score(learner, x, y),
+    )
 
 
 def _load_folder(path: Path, device: str | None) -> _Scored:
@@ -235,4 +246,5 @@ def _load_folder(path: Path, device: str | None) -> _Scored:
         truth = match_labels(labels, trained.classes)
         return accuracy(truth, match_labels(trained.predict(features), trained.classes))
 
-    return _Scored("class", trained.classes, certificate.extractor, score)
+    private = certificate.private
+    return _Scored("class", trained.classes, certificate.extractor, private, score)

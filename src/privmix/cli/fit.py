@@ -25,6 +25,7 @@ from privmix.cli._common import (
     print_json,
     progress_bar,
     read_schema,
+    warn_of,
 )
 from privmix.cli._raw import (
     ExtractorSpec,
@@ -231,8 +232,6 @@ def fit_command(
         _validate.fail("--ledger", "an existing ledger; see privmix ledger open", str(ledger))
     if ledger is not None and dataset_id is not None and not resume:
         Ledger(ledger).check(dataset_id, plan.config.event)
-    if research or test_seed is not None:
-        ERR.print("warning: this model protects nobody; verify rejects it")
     with ExitStack() as kept:
         if raw is not None:  # after everything that is known without the records
             features = kept.enter_context(kept_features(target)) / "features.parquet"
@@ -255,6 +254,8 @@ def fit_command(
             progress=_with_epsilon(bar, plan.config, delta),
         )
     certificate = trained.certificate
+    guarantee = certificate.guarantee
+    warn_of(guarantee)
     result = {
         "out": str(out),
         "private": certificate.private,
@@ -266,9 +267,11 @@ def fit_command(
         "digest": certificate.digest(),
     }
     if as_json:
-        print_json(result)
+        print_json({**result, "guarantee": guarantee.model_dump(mode="json")})
     else:
         print_facts(result)
+        for line in guarantee.lines():
+            OUT.print(line, markup=False)
         OUT.print(f"check it with: privmix verify {out} --expect-digest {result['digest']}")
 
 
@@ -332,6 +335,7 @@ def _load(name: str) -> Any:
 def _with_epsilon(bar: Any, config: Any, delta: float) -> Callable[[int, int], None]:
     """Let a progress bar go on, and now and then say what has been spent so far, at most."""
     from privmix.accounting import epsilon_at
+    from privmix.accounting.rounding import rounded_up
 
     due = monotonic() + 2
 
@@ -341,6 +345,6 @@ def _with_epsilon(bar: Any, config: Any, delta: float) -> Callable[[int, int], N
         if monotonic() > due:
             due = monotonic() + 30
             spent = epsilon_at(config.event_after(done), [delta])[delta]
-            ERR.print(f"step {done} of {total}: epsilon {spent:.4g} so far")
+            ERR.print(f"step {done} of {total}: epsilon {rounded_up(spent, 4):.4g} so far")
 
     return step

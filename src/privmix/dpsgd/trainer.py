@@ -16,6 +16,7 @@ from safetensors.numpy import load, save
 
 from privmix import _validate
 from privmix.accounting import account
+from privmix.accounting.stated import stated_epsilon
 from privmix.dpsgd.augmentation import check_augmentation
 from privmix.dpsgd.gradients import (
     GradientSource,
@@ -77,6 +78,9 @@ class TrainedModel:
             _validate.fail("model", allowed, f"a {model.kind} of {model.architecture}")
         if isinstance(model, LinearHead) and model.digest().hex() != facts.public_digest:
             _validate.fail("model", "the backbone that the head was trained on", "other weights")
+
+    def __repr__(self) -> str:
+        return f"TrainedModel({str(self.folder)!r}, {self.certificate.statement})"
 
     @property
     def classes(self) -> tuple[int, ...] | tuple[str, ...]:
@@ -157,7 +161,7 @@ def fit(
         + (b"" if public is None else public.digest())
         + f"{environment(model.device)} {facts.model_dump_json()} {research}".encode()
         + f" {getattr(model, 'records_per_call', 1)}".encode()
-        + (b"" if extractor is None else extractor.model_dump_json().encode())
+        + (b"" if extractor is None else extractor.content())
     ).digest()
 
     def make(run: RunFolder, journal: Journal) -> None:
@@ -169,12 +173,12 @@ def fit(
             source = model.bind(views, len(parameters))
             steps = Steps(config, records, source, key)
             trained = _train(steps, parameters, run.folder, histograms, progress)
-        stamped = certificate.model_copy(update={"private": journal.private})
+        stamped = certificate.sealed(private=journal.private, files={})
         _seal(run.release_folder, stamped, model.state(config, trained), histograms)
 
     def finish(run: RunFolder) -> None:
         sealed = read_certificate(run.release_folder)
-        if sealed.model_copy(update={"files": {}, "private": True}) != certificate:
+        if sealed.sealed(private=True, files={}) != certificate:
             _validate.fail(f"resuming {out}", "the plan it was begun with", "another")
 
     begun = Journal(context=context.hex(), private=not research)
@@ -302,7 +306,7 @@ def _facts(
 def _recheck(plan: TrainingPlan) -> None:
     """Account for the plan anew: a plan that claims too little is refused."""
     epsilon = account(plan.config.event, plan.delta).epsilon
-    if epsilon > plan.epsilon * (1 + 1e-6):
+    if epsilon > stated_epsilon(plan.epsilon):  # another machine's plan has other last bits
         allowed = f"at least {epsilon!r}, what the mechanism costs"
         _validate.fail("plan.epsilon", allowed, plan.epsilon)
 
@@ -320,7 +324,7 @@ def _seal(
     if histograms is not None:
         text = json.dumps(histograms.to_dict(), indent=2, allow_nan=False)
         write_durably(folder / RESEARCH_NAME, text.encode())
-    certificate = certificate.model_copy(update={"files": file_digests(folder)})
+    certificate = certificate.sealed(private=certificate.private, files=file_digests(folder))
     write_durably(folder / FILE_NAME, certificate.to_bytes())
     # How long the training took depends on the records: all files get one fixed time.
     for path in [*folder.iterdir(), folder]:

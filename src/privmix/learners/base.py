@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
@@ -15,6 +16,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from privmix import _validate
+from privmix.accounting.guarantee import NOT_PRIVATE, NotPrivateWarning
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.preprocess import Preprocessor
 from privmix.publishing.release import Release
@@ -108,13 +110,25 @@ ReleaseOrFolder = ReleaseLike | str | PathLike[str]
 
 
 def as_release(release: ReleaseOrFolder) -> ReleaseLike:
-    """Open a release's folder; return anything that reads like a release as it is."""
+    """Open a release's folder; return anything that reads like a release as it is.
+
+    Of a release that protects nobody it warns.
+    """
     if isinstance(release, str | PathLike):
-        return Release(Path(release))
+        release = Release(Path(release))
     if not hasattr(release, "iter_blocks"):
         allowed = "a privmix.Release or its folder: learners see no records"
         _validate.fail("release", allowed, type(release).__name__)
+    if is_private(release) is False:
+        words = f"{NOT_PRIVATE}: this release protects nobody, and nor does what is learnt from it"
+        warnings.warn(words, NotPrivateWarning, stacklevel=3)
     return release
+
+
+def is_private(release: ReleaseLike) -> bool | None:
+    """Whether a release protects anybody, by its certificate; None where there is none."""
+    private: bool | None = getattr(getattr(release, "certificate", None), "private", None)
+    return private
 
 
 def class_prob(release: ReleaseLike) -> float:
@@ -131,6 +145,7 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
         n_features_in_: Width of a record to classify: d, or what preprocessing takes.
         feature_clip_norm_: The release's clip norm.
         certificate_digest_: Digest of the release's certificate, or None.
+        private_: Whether the release protects anybody; None if it has no certificate.
         extractor_: Identity of the release's feature extractor, or None.
         preprocessor_: What the release's records went through, or None; records to classify go
             through the same.
@@ -141,6 +156,7 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
     n_features_in_: int
     feature_clip_norm_: float
     certificate_digest_: str | None
+    private_: bool | None
     extractor_: ExtractorIdentity | None
     preprocessor_: Preprocessor | None
 
@@ -152,7 +168,14 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
             self.n_features_in_ = self.preprocessor_.num_inputs
         self.feature_clip_norm_ = release.feature_clip_norm
         self.certificate_digest_ = getattr(release, "certificate_digest", None)
+        self.private_ = is_private(release)
         self.extractor_ = getattr(getattr(release, "certificate", None), "extractor", None)
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        told = super().__repr__(N_CHAR_MAX)
+        if getattr(self, "private_", None) is not False:
+            return str(told)
+        return f"<{told}, {NOT_PRIVATE}: learnt from a release that protects nobody>"
 
     def _records(self, features: ArrayLike) -> Matrix:
         """Check records and treat them as the release's were."""

@@ -46,7 +46,11 @@ _ALLOWED = "a model file written by privmix"
 
 
 class ModelHeader(FrozenModel):
-    """What a model file says besides its weights; public, JSON."""
+    """What a model file says besides its weights; public, JSON.
+
+    ``private`` is False for what was learnt from a release that protects nobody, and None where the
+    release had no certificate to say.
+    """
 
     format_version: Literal[1] = 1
     learner: str
@@ -56,6 +60,7 @@ class ModelHeader(FrozenModel):
     feature_clip_norm: float
     logit_scale: float
     certificate_digest: str | None
+    private: bool | None
     extractor: ExtractorIdentity | None
     preprocessing: tuple[Step, ...] = ()
     facts: RecordFacts | None = None
@@ -87,6 +92,7 @@ def save_model(model: Learner, path: str | Path) -> None:
         feature_clip_norm=model.feature_clip_norm_,
         logit_scale=getattr(model, "logit_scale_", 1.0),
         certificate_digest=model.certificate_digest_,
+        private=model.private_,
         extractor=model.extractor_,
         target_bounds=_bounds_of(model),
         image_shape=_image_shape_of(model),
@@ -188,6 +194,7 @@ def load_model(path: str | Path) -> Learner:
     model.n_features_in_ = header.num_features if preprocessor is None else preprocessor.num_inputs
     model.feature_clip_norm_ = header.feature_clip_norm
     model.certificate_digest_, model.extractor_ = header.certificate_digest, header.extractor
+    model.private_ = header.private
     return model
 
 
