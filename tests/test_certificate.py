@@ -64,6 +64,30 @@ def test_a_true_certificate_holds(certificate):
     assert certificate.recheck() == []
 
 
+@pytest.mark.parametrize("factor", [1 - 1e-6, 1 + 1e-6, 1 - 1e-9])
+def test_a_statement_that_is_off_by_a_millionth_is_found(certificate, factor):
+    """Whatever an accountant said, and in either direction."""
+    document = json.loads(certificate.to_bytes())
+    told = [(document, "epsilon")]
+    told += [(document["epsilon_by_delta"], delta) for delta in document["epsilon_by_delta"]]
+    told += [(document["accountants"]["pld"], name) for name in ("epsilon", "lower", "upper")]
+    for rates in document["tradeoff_curve"].values():
+        told += [(rates, i) for i in (5, 15, 25)]
+    for node, name in told:
+        before = node[name]
+        node[name] *= factor
+        assert node[name] != before
+        found = Certificate.from_json(json.dumps(document)).recheck()
+        assert any(reason.startswith("certificate: ") for reason in found), name
+        node[name] = before
+    assert Certificate.from_json(json.dumps(document)).recheck() == []
+
+
+def test_the_words_of_a_certificate_are_rechecked(certificate):
+    changed = certificate.model_copy(update={"statement": "(0.1, 1e-09)-differentially private"})
+    assert any("statement" in reason for reason in changed.recheck())
+
+
 def test_every_number_is_rechecked(certificate):
     """Any float of the certificate that is off by one in a thousand is found."""
     document = json.loads(certificate.to_bytes())

@@ -18,6 +18,7 @@ from privmix.backends import Backend, BackendName, Job, open_backend
 from privmix.backends.local import LocalBackend
 from privmix.inputs.arrays import Source
 from privmix.inputs.extractor import Extractor, ExtractorIdentity
+from privmix.inputs.feature_names import check_names, names_of
 from privmix.inputs.labels import BadRecordPolicy
 from privmix.mixer import Rows
 from privmix.planning.plan import ReleasePlan
@@ -125,6 +126,7 @@ def release(
     charge = ledger_charge(ledger, dataset_id, plan.event, note=target.name)
     if extractor is not None:
         features = extractor.transform(features)  # type: ignore[arg-type]
+    check_names("features", names_of(features), plan.data_schema.feature_names, "the schema")
     records, sums_bytes = read_records(
         features, labels, plan, on_bad_record, units=units, max_memory=limit, threads=threads
     )

@@ -102,6 +102,7 @@ def evaluate_command(
     """
     from privmix.features.extraction import transform_records
     from privmix.inputs.extractor import FeaturesHeader
+    from privmix.inputs.feature_names import check_names
     from privmix.inputs.readers import label_names, read_labelled
 
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
@@ -143,7 +144,7 @@ def evaluate_command(
             if others := other_columns(source, header, names):
                 allowed = f"the column of owners in {source}, which is no feature: {others}"
                 _validate.fail("--unit-column", allowed, "nothing")
-        features, labels, _ = read_labelled(
+        data = read_labelled(
             source,
             label=label,
             classes=scored.classes,
@@ -152,6 +153,8 @@ def evaluate_command(
             target=scored.target,
             unit_column=unit_column,
         )
+        check_names(str(source), data.feature_names, scored.feature_names, "the model")
+        features, labels = data.features, data.labels
     good = _usable(features, labels, scored, strict=on_bad_record == "error")
     if left_out := int((~good).sum()):
         ERR.print(f"{left_out} bad records of {len(good)} left out of the scores")
@@ -204,6 +207,7 @@ class _Scored(NamedTuple):
     classes: tuple[int, ...] | tuple[str, ...]
     extractor: ExtractorIdentity | None
     private: bool | None
+    feature_names: tuple[str, ...] | None
     score: Callable[[Any, Any], dict[str, Any]]
 
 
@@ -221,6 +225,7 @@ def _load(path: Path, device: str | None) -> _Scored:
         classes,
         learner.extractor_,
         learner.private_,
+        None if (names := getattr(learner, "feature_names_in_", None)) is None else tuple(names),
         lambda x, y: score(learner, x, y),
     )
 
@@ -246,5 +251,5 @@ def _load_folder(path: Path, device: str | None) -> _Scored:
         truth = match_labels(labels, trained.classes)
         return accuracy(truth, match_labels(trained.predict(features), trained.classes))
 
-    private = certificate.private
-    return _Scored("class", trained.classes, certificate.extractor, private, score)
+    names, private = certificate.feature_names, certificate.private
+    return _Scored("class", trained.classes, certificate.extractor, private, names, score)

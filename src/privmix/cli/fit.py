@@ -148,6 +148,7 @@ def fit_command(
         read_synthetic,
     )
     from privmix.inputs.extractor import FeaturesHeader
+    from privmix.inputs.feature_names import check_names
     from privmix.inputs.readers import read_labelled
     from privmix.running.journal import RunFolder, check_out
     from privmix.running.ledger import Ledger
@@ -156,6 +157,7 @@ def fit_command(
     target = check_out(out)
     facts = None if schema is None else read_schema(schema)
     names, num_records = _public_facts(classes, num_records, facts)
+    feature_names = None if facts is None else facts.feature_names
     raw: RawRecords | None = None
     identity: ExtractorIdentity | None = None
     shape: tuple[int, ...]
@@ -190,6 +192,7 @@ def fit_command(
         data = read_labelled(
             source, label=label, classes=names, features_key=features_key, label_key=label_key
         )
+        check_names(str(source), data.feature_names, feature_names, "the schema's feature_names")
         shape = tuple(data.features.shape[1:])
         identity = None if header is None else header.extractor
     chosen = method or ("dp-mix-self" if len(shape) == 3 else "plain")
@@ -251,6 +254,7 @@ def fit_command(
             research=research,
             test_seed=test_seed,
             extractor=identity,
+            feature_names=feature_names,
             progress=_with_epsilon(bar, plan.config, delta),
         )
     certificate = trained.certificate

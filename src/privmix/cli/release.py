@@ -268,6 +268,7 @@ def release_command(
             target=made.data_schema.target,
             unit_column=unit_column,
         )
+        _check_names(source, data.feature_names, made.data_schema)
         with progress_bar("records") as progress:
             records, sums_bytes = read_records(
                 data.features,
@@ -347,6 +348,18 @@ def _check_vectors(
                 "to protect records, features that were extracted without it"
             )
             _validate.fail("--unit-column", allowed, f"nothing, beside the column {others}")
+
+
+def _check_names(source: Path, found: tuple[str, ...] | None, schema: Schema) -> None:
+    """Compare the names of columns with those of the schema; without any, say what they are for."""
+    from privmix.inputs.feature_names import check_names
+
+    check_names(str(source), found, schema.feature_names, "the schema's feature_names")
+    if found is not None and schema.feature_names is None:
+        ERR.print(
+            "note: the schema states no feature_names; with them the certificate names the columns, "
+            "and test data with other columns, or in another order, is refused"
+        )
 
 
 def _tell_holder(records: Records, plan: ReleasePlan) -> None:

@@ -94,11 +94,12 @@ class ModelCertificate(FrozenModel):
         sampler_error: Both samplers are exact, given uniform random words.
         model: What was trained.
         extractor: What made the features that the model was trained on, where that is known.
+        feature_names: Public names of the features, in their order, where they have any.
         files: SHA-256 of every file of the folder but this one.
 
     """
 
-    _seldom: ClassVar[tuple[str, ...]] = ("extractor",)
+    _seldom: ClassVar[tuple[str, ...]] = ("extractor", "feature_names")
 
     kind: Literal["model"] = "model"
     format_version: Literal[1] = 1
@@ -118,6 +119,7 @@ class ModelCertificate(FrozenModel):
     gradient_noise_stddev: float
     model: ModelFacts
     extractor: ExtractorIdentity | None = None
+    feature_names: tuple[str, ...] | None = None
     library_versions: dict[str, str]
     files: dict[str, str]
 
@@ -125,6 +127,9 @@ class ModelCertificate(FrozenModel):
     def _check(self) -> Self:
         if not set(self.library_versions) <= {*_LIBRARIES, "python"}:
             _validate.fail("library_versions", "versions of known libraries", "others")
+        names, width = self.feature_names, math.prod(self.config.input_shape)
+        if names is not None and not len(names) == len(set(names)) == width:
+            _validate.fail("feature_names", f"{width} distinct names", len(names))
         return self
 
     @classmethod
@@ -136,10 +141,19 @@ class ModelCertificate(FrozenModel):
         private: bool,
         files: dict[str, str],
         extractor: ExtractorIdentity | None = None,
+        feature_names: tuple[str, ...] | None = None,
     ) -> ModelCertificate:
         """Certify a plan and a model, accounting anew."""
         stated, *_ = statements(plan.config.event, plan.delta)
-        return cls._state(plan, stated, model, private=private, files=files, extractor=extractor)
+        return cls._state(
+            plan,
+            stated,
+            model,
+            private=private,
+            files=files,
+            extractor=extractor,
+            feature_names=feature_names,
+        )
 
     @classmethod
     def _state(
@@ -151,6 +165,7 @@ class ModelCertificate(FrozenModel):
         private: bool,
         files: dict[str, str],
         extractor: ExtractorIdentity | None,
+        feature_names: tuple[str, ...] | None,
     ) -> ModelCertificate:
         config = plan.config
         sensitivity = model.grid(config).unit_sensitivity
@@ -169,6 +184,7 @@ class ModelCertificate(FrozenModel):
             gradient_noise_stddev=config.noise_multiplier * sensitivity,
             model=model,
             extractor=extractor,
+            feature_names=feature_names,
             library_versions={name: version(name) for name in _LIBRARIES}
             | {"python": platform.python_version()},
             files=files,
@@ -221,6 +237,7 @@ class ModelCertificate(FrozenModel):
                 private=self.private,
                 files=self.files,
                 extractor=self.extractor,
+                feature_names=self.feature_names,
             )
             for stated in statements(plan.config.event, plan.delta)
         ]
@@ -289,7 +306,8 @@ def verify_model(
     Args:
         folder: The model folder.
         expect_digest: Digest of the certificate as printed at sealing.
-        signers, identity: As for :func:`privmix.verify`.
+        signers: As for :func:`privmix.verify`.
+        identity: As there.
 
     Raises:
         InvalidInputError: ``folder`` holds no certificate.

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -45,6 +46,7 @@ from privmix.dpsgd.training_records import (
     require,
 )
 from privmix.inputs.extractor import ExtractorIdentity
+from privmix.inputs.feature_names import check_names, names_of
 from privmix.noise import rounded_gaussian
 from privmix.publishing.certificate import FILE_NAME
 from privmix.publishing.folder import file_digests
@@ -89,6 +91,8 @@ class TrainedModel:
 
     def scores(self, inputs: ArrayLike, *, batch_size: int = 32) -> NDArray[np.float64]:
         """Return scores of shape (count, num_classes): logarithms of probabilities, unnormalised."""
+        due = self.certificate.feature_names
+        check_names("inputs", names_of(inputs), due, "the model's certificate")
         array = check_inputs(inputs, self.certificate.config.input_shape, "inputs")
         parts = predict_in_batches(self.model, array, self.state, batch_size)
         return np.asarray(np.concatenate(list(parts)))
@@ -114,6 +118,7 @@ def fit(
     research: bool = False,
     test_seed: int | None = None,
     extractor: ExtractorIdentity | None = None,
+    feature_names: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> TrainedModel:
     """Train a model on private records under a plan. Spends the plan's budget.
@@ -134,6 +139,8 @@ def fit(
             records: the model is stamped ``private: false``, and ``verify`` rejects it.
         test_seed: For tests only: a repeatable model that is **not private**.
         extractor: What made the inputs, for the certificate, where they are features.
+        feature_names: Public names of the features, for the certificate. A frame must have them
+            as columns, in this order; its own names are not published without.
         progress: Called with (steps done, steps in all).
 
     Returns:
@@ -147,11 +154,13 @@ def fit(
     target = check_out(out)
     public = check_training(plan, model, synthetic=synthetic, research=research)
     config = plan.config
+    names = None if feature_names is None else tuple(feature_names)
+    check_names("inputs", names_of(inputs), names, "feature_names")
     records = check_records(inputs, labels, config)
     parameters = model.initial_parameters(config)
     facts = _facts(model, config, parameters)
     certificate = ModelCertificate.for_plan(
-        plan, facts, private=True, files={}, extractor=extractor
+        plan, facts, private=True, files={}, extractor=extractor, feature_names=names
     )
     charge = ledger_charge(ledger, dataset_id, config.event, note=target.name)
     context = hashlib.sha256(

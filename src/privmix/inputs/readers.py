@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from privmix import _validate
 from privmix.inputs.arrays import ArraySource, IteratedSource, Source, npy_source, npz_source
 from privmix.inputs.extractor import FeaturesHeader
+from privmix.inputs.feature_names import Names
 from privmix.inputs.labels import refuse_floats
 from privmix.schema import Target
 
@@ -30,12 +31,14 @@ _BUFFER_BYTES = 32 << 20
 
 class LabelledData(NamedTuple):
     """Feature vectors, shape (count, num_features), their labels, shape (count,) for classes and
-    (count, num_classes) for other targets, and the records' owners, shape (count,), if asked for.
+    (count, num_classes) for other targets, the records' owners, shape (count,), if asked for, and
+    the features' names, where each has a column of its own.
     """
 
     features: NDArray[Any]
     labels: NDArray[Any]
     units: NDArray[Any] | None = None
+    feature_names: Names | None = None
 
 
 class LabelledSource(NamedTuple):
@@ -44,6 +47,7 @@ class LabelledSource(NamedTuple):
     features: Source
     labels: NDArray[Any]
     units: NDArray[Any] | None = None
+    feature_names: Names | None = None
 
 
 def read_labelled(
@@ -69,7 +73,7 @@ def read_labelled(
         unit_column=unit_column,
     )
     features = opened.features.read(0, opened.features.shape[0])
-    return LabelledData(features, opened.labels, opened.units)
+    return LabelledData(features, opened.labels, opened.units, opened.feature_names)
 
 
 def open_labelled(
@@ -135,9 +139,10 @@ def open_labelled(
     columns = _Columns(label_names(label, classes, target), unit_column, target, classes)
     if suffix == ".csv":
         table = _read_table(path, columns)
-        features = _features_of(path, table.drop_columns(columns.others))
+        vectors = table.drop_columns(columns.others)
+        features = _features_of(path, vectors)
         found, units = columns.of(path, table)
-        opened = LabelledSource(ArraySource(features), found, units)
+        opened = LabelledSource(ArraySource(features), found, units, _names_of(vectors.schema))
     else:
         opened = _open_parquet(path, columns)
     header = FeaturesHeader.of_file(path)
@@ -258,8 +263,10 @@ def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
     if not files:
         _validate.fail(str(path), "a folder of Parquet files", "none in it")
     whole, units = _read_parquet_labels(path, files, columns)
-    names = [n for n in pq.read_schema(files[0]).names if n not in columns.others]
+    schema = pq.read_schema(files[0])
+    names = [n for n in schema.names if n not in columns.others]
     width = len(names)
+    feature_names = _names_of(pa.schema([schema.field(name) for name in names]))
     vector_width: int | None = None  # the width of a column of lists is not known yet
 
     def passes(start: int) -> Iterator[tuple[int, NDArray[Any]]]:
@@ -293,7 +300,8 @@ def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
     width = vector_width = sample.shape[1]
     shape = (len(whole), width)
     held = 2 * _BUFFER_BYTES + 4 * _BATCH_BYTES
-    return LabelledSource(IteratedSource(shape, sample.dtype, guarded, held), whole, units)
+    source = IteratedSource(shape, sample.dtype, guarded, held)
+    return LabelledSource(source, whole, units, feature_names)
 
 
 def parquet_files(path: Path) -> list[Path]:
@@ -468,6 +476,12 @@ def _features_of(
         return _list_column(path, table.column_names[0], table.column(0), first, width)
     columns = zip(table.column_names, table.columns, strict=True)
     return np.column_stack([_number_column(path, name, column) for name, column in columns])
+
+
+def _names_of(schema: pa.Schema) -> Names | None:
+    """Return the names of feature columns; a column of vectors names none of their numbers."""
+    vectors = len(schema) == 1 and _is_list(schema.field(0).type)
+    return None if vectors else tuple(schema.names)
 
 
 def _is_list(kind: pa.DataType) -> bool:

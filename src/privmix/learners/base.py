@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from privmix import _validate
 from privmix.accounting.guarantee import NOT_PRIVATE, NotPrivateWarning
 from privmix.inputs.extractor import ExtractorIdentity
+from privmix.inputs.feature_names import check_names, names_of
 from privmix.preprocess import Preprocessor
 from privmix.publishing.release import Release
 from privmix.schema import Target
@@ -143,6 +144,8 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
     Attributes:
         target_: What the release's labels are; see ``Schema``.
         n_features_in_: Width of a record to classify: d, or what preprocessing takes.
+        feature_names_in_: Names of a record's features, where the release's schema states them.
+            Frames (pandas, polars, Arrow) with other columns, or in another order, are refused.
         feature_clip_norm_: The release's clip norm.
         certificate_digest_: Digest of the release's certificate, or None.
         private_: Whether the release protects anybody; None if it has no certificate.
@@ -164,12 +167,20 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
         self.target_ = target_of(release)
         self.preprocessor_ = getattr(release, "preprocessor", None)
         self.n_features_in_ = release.num_features
+        self._remember_names(getattr(_facts(release), "feature_names", None))
         if self.preprocessor_ is not None:
             self.n_features_in_ = self.preprocessor_.num_inputs
         self.feature_clip_norm_ = release.feature_clip_norm
         self.certificate_digest_ = getattr(release, "certificate_digest", None)
         self.private_ = is_private(release)
         self.extractor_ = getattr(getattr(release, "certificate", None), "extractor", None)
+
+    def _remember_names(self, names: tuple[str, ...] | None) -> None:
+        """Keep the features' names as scikit-learn does: where there are none, no attribute."""
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         told = super().__repr__(N_CHAR_MAX)
@@ -180,6 +191,9 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
     def _records(self, features: ArrayLike) -> Matrix:
         """Check records and treat them as the release's were."""
         check_is_fitted(self, "n_features_in_")
+        names = getattr(self, "feature_names_in_", None)
+        due = None if names is None else tuple(names)
+        check_names("features", names_of(features), due, "the release")
         matrix = check_features(features, self.n_features_in_)
         if self.preprocessor_ is not None:
             matrix = self.preprocessor_.transform(matrix)

@@ -65,6 +65,7 @@ class ModelHeader(FrozenModel):
     preprocessing: tuple[Step, ...] = ()
     facts: RecordFacts | None = None
     target_bounds: tuple[tuple[float, float], ...] | None = None
+    feature_names: tuple[str, ...] | None = None
     image_shape: tuple[int, int, int] | None = None
 
 
@@ -84,6 +85,7 @@ def save_model(model: Learner, path: str | Path) -> None:
     names = {kind: name for name, kind in LEARNERS.items()}
     if type(model) not in names or not hasattr(model, "n_features_in_"):
         _validate.fail("model", f"a fitted learner: {', '.join(LEARNERS)}", repr(model))
+    names_in = getattr(model, "feature_names_in_", None)
     header = ModelHeader(
         learner=names[type(model)],
         target=model.target_,
@@ -95,6 +97,7 @@ def save_model(model: Learner, path: str | Path) -> None:
         private=model.private_,
         extractor=model.extractor_,
         target_bounds=_bounds_of(model),
+        feature_names=None if names_in is None else tuple(names_in),
         image_shape=_image_shape_of(model),
         preprocessing=() if (done := model.preprocessor_) is None else done.steps,
         facts=None if done is None else done.facts,
@@ -195,6 +198,10 @@ def load_model(path: str | Path) -> Learner:
     model.feature_clip_norm_ = header.feature_clip_norm
     model.certificate_digest_, model.extractor_ = header.certificate_digest, header.extractor
     model.private_ = header.private
+    if (names := header.feature_names) is not None and len(names) != model.n_features_in_:
+        allowed = f"{model.n_features_in_} names"
+        _validate.fail(f"{place}.feature_names", allowed, len(names))
+    model._remember_names(header.feature_names)
     return model
 
 

@@ -61,18 +61,13 @@ class AllowedSigners(NamedTuple):
         """
         key = fingerprint(public_key)
         wanted = f"a signature by {identity or 'someone'} in {self.path}"
-        problems = []
-        for signer in self.signers:
-            if signer.public_key != public_key:
-                continue
-            problem = _problem(signer, namespace, identity)
-            if problem is None:
-                return identity or signer.principals
-            problems.append(problem)
-        received = f"one by the key {key}, which it does not have"
-        if problems:
-            received = f"one by the key {key}, whose line {'; '.join(problems)}"
-        _validate.fail(place, wanted, received)
+        found = [signer for signer in self.signers if signer.public_key == public_key]
+        if not found:
+            _validate.fail(place, wanted, f"one by the key {key}, which it does not have")
+        problems = [_problem(signer, namespace, identity) for signer in found]
+        if None not in problems:
+            _validate.fail(place, wanted, f"one by the key {key}, whose line {problems[0]}")
+        return identity or found[problems.index(None)].principals
 
 
 def read_allowed_signers(path: str | Path) -> AllowedSigners:

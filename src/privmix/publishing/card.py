@@ -79,11 +79,18 @@ The noise can be computed and taken off, so share these rows as you would the re
 
 
 def _describe_features(certificate: Certificate) -> str:
-    """Name what made the features."""
-    made = certificate.extractor
-    if made is None:
-        return "\nFeatures: as the data holder gave them; no extractor is certified."
-    return f"\nFeatures: made by {made.describe()}."
+    """Name what made the features, and the features where they have names."""
+    told = ["\nFeatures: as the data holder gave them; no extractor is certified."]
+    if certificate.extractor is not None:
+        told = [f"\nFeatures: made by {certificate.extractor.describe()}."]
+    schema = certificate.data_schema
+    if schema.feature_names is not None:
+        names = json.dumps(list(schema.feature_names), ensure_ascii=False)
+        told.append(f"Names of the features, in their order, before any preprocessing: {names}")
+    if schema.table is not None:
+        columns = json.dumps([one.name for one in schema.table.columns], ensure_ascii=False)
+        told.append(f"Columns of the table that they were made of: {columns}")
+    return "\n\n".join(told)
 
 
 def _describe_steps(steps: tuple[Step, ...]) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import json
 import os
 import stat
 from collections.abc import Callable
@@ -156,15 +157,28 @@ def sign_folder(folder: str | Path, key: Ed25519PrivateKey) -> Path:
     certificate = Path(folder) / FILE_NAME
     if not certificate.is_file():
         _validate.fail(str(folder), f"a release or model folder with a {FILE_NAME}", "none")
-    path = Path(folder) / SIGNATURE_NAME
+    content, path = certificate.read_bytes(), Path(folder) / SIGNATURE_NAME
+    if not _claims_privacy(content):
+        _validate.fail(
+            str(folder), "a certificate that protects somebody", "one that protects nobody"
+        )
     try:
-        write_durably(path, sign(certificate.read_bytes(), key))
+        write_durably(path, sign(content, key))
         # When a run ended depends on its records: the certificate's time says nothing of it.
         when = certificate.stat().st_mtime_ns
         os.utime(path, ns=(when, when))
     except OSError as error:
         _validate.fail(str(path), "a file in a writable folder", error.strerror)
     return path
+
+
+def _claims_privacy(certificate: bytes) -> bool:
+    """Whether a certificate, of a release or a model, says that it is private."""
+    try:
+        found = json.loads(certificate)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("private") is True
 
 
 def read_signature(content: bytes) -> Signature:
@@ -297,10 +311,11 @@ def _read_regular(path: Path) -> bytes | None:
         return None
     except OSError as error:
         _validate.fail(SIGNATURE_NAME, "a regular file that can be read", error.strerror)
+    facts = os.fstat(descriptor)
+    if not stat.S_ISREG(facts.st_mode) or facts.st_size > _MOST_BYTES:
+        os.close(descriptor)
+        _validate.fail(SIGNATURE_NAME, "a regular file of at most 16 KB", "another one")
     with os.fdopen(descriptor, "rb") as file:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode) or facts.st_size > _MOST_BYTES:
-            _validate.fail(SIGNATURE_NAME, "a regular file of at most 16 KB", "another one")
         return file.read(_MOST_BYTES)
 
 
