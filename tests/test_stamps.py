@@ -146,7 +146,7 @@ def test_release_says_it(plan, data, tmp_path):
 
 def test_models_of_fit_are_stamped(data, tmp_path):
     pytest.importorskip("torch")
-    from privmix.dpsgd import LinearHead, TrainedModel, fit, plan_training
+    from privmix.dpsgd import AugmentationPlan, LinearHead, TrainedModel, fit, plan_training
 
     training = plan_training(
         target_epsilon=20.0,
@@ -156,6 +156,7 @@ def test_models_of_fit_are_stamped(data, tmp_path):
         input_shape=(5,),
         num_records=60,
         batch_size=20,
+        augmentation=AugmentationPlan.plain(),
     )
     model = fit(
         *data, training, model=LinearHead(None), out=tmp_path / "model", test_seed=0
