@@ -336,7 +336,10 @@ def _plan_table(plan: ReleasePlan) -> Table:
     table = Table("", "", title="privmix plan", show_header=False)
     told = plan.guarantee
     spent = f"{number(told.epsilon)}, {number(told.delta)} ({mechanism.neighboring_relation})"
-    rows = [("design", plan.design), ("epsilon, delta", spent), ("protects", told.protects)]
+    whose = "one record"
+    if plan.unit_column is not None:
+        whose = f"{plan.unit_column}, at most {plan.max_records_per_unit} records of each"
+    rows = [("design", plan.design), ("epsilon, delta", spent), ("protects", whose)]
     rows += [("preprocessing", _describe_step(step)) for step in plan.preprocessing]
     for part in mechanism.components:
         label = part.label_noise_multiplier

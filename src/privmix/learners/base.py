@@ -251,7 +251,9 @@ class LinearClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[misc]
     def predict_proba(self, features: ArrayLike) -> Matrix:
         """Return (count, K) probabilities: the softmax of ``logit_scale_`` times the scores.
 
-        They order records sensibly but are not calibrated. Arguments as ``decision_function``.
+        ``NoiseAwareClassifier`` finds ``logit_scale_`` from the release, so that they are calibrated
+        as far as the release allows; for the other learners it is 1, and nothing calibrates them.
+        Arguments as ``decision_function``.
         """
         scores = self._scores(features)
         return np.asarray(softmax(self.logit_scale_ * scores, axis=1))
