@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privmix import InvalidInputError
 from privmix.accounting import GaussianEvent, PoissonGaussianEvent, account, tradeoff_curve
 from privmix.accounting import stated as module
-from privmix.accounting.stated import stated_epsilon, statements
+from privmix.accounting.stated import TradeoffCurve, stated_epsilon, statements
 
 EVENT = PoissonGaussianEvent(sampling_prob=0.01, noise_multiplier=1.0, count=1000)
 POSITIVE = st.floats(1e-9, 1e6)
@@ -66,6 +67,15 @@ def test_the_stated_curve_lies_below_the_certified_one(noise, shift):
     assert np.abs(told - true).max() < 3e-4
     assert (curve.false_positive_rate[0], curve.false_negative_rate[-1]) == (0.0, 0.0)
     assert curve.true_positive_rate(0.01) >= 1 - np.interp(0.01, fpr, fnr)
+
+
+@pytest.mark.parametrize(
+    "rates", [((), ()), ((0.0,), (1.0,)), ((0.0, 1.0), (1.0,)), ((0.0, 2.0), (1.0, 0.0)),
+              ((1.0, 0.0), (0.0, 1.0))]
+)  # fmt: skip
+def test_what_is_no_curve_is_refused_when_read(rates):
+    with pytest.raises(InvalidInputError):
+        TradeoffCurve(false_positive_rate=rates[0], false_negative_rate=rates[1])
 
 
 def test_another_machines_accountant_is_within_the_margin(monkeypatch):

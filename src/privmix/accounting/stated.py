@@ -10,11 +10,13 @@ have stated. A smaller epsilon is no such number, by however little it is smalle
 from __future__ import annotations
 
 import decimal
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import model_validator
 
+from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.accounting.accountants import CERTIFICATE_DELTAS, Reading, account, epsilon_at
 from privmix.accounting.events import Event
@@ -26,6 +28,7 @@ from privmix.accounting.tradeoff import tradeoff_curve
 _MARGIN, _DIGITS = 1e-6, 6
 _RATE_MARGIN, _RATE_DIGITS = 1e-5, 5
 _CURVE_POINTS = 33
+_MOST_POINTS = 1000
 # Differences of other machines, in parts of the margin.
 _SHIFTS = (0.0, -0.5, 0.5)
 
@@ -35,6 +38,18 @@ class TradeoffCurve(FrozenModel):
 
     false_positive_rate: tuple[float, ...]
     false_negative_rate: tuple[float, ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        alarms, misses = self.false_positive_rate, self.false_negative_rate
+        if not 2 <= len(alarms) == len(misses) <= _MOST_POINTS:
+            allowed = f"2 to {_MOST_POINTS} rates, as many of both kinds"
+            _validate.fail("tradeoff_curve", allowed, f"{len(alarms)} and {len(misses)}")
+        if not all(0.0 <= rate <= 1.0 for rate in (*alarms, *misses)):
+            _validate.fail("tradeoff_curve", "rates in [0, 1]", "others")
+        if list(alarms) != sorted(alarms):
+            _validate.fail("false_positive_rate", "rates that do not fall", "others")
+        return self
 
     def true_positive_rate(self, false_positive_rate: float) -> float:
         """Return a bound on what any attacker reaches at a rate of false alarms."""

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from privmix import _validate
-from privmix.accounting.guarantee import Guarantee
+from privmix.accounting.guarantee import Guarantee, number
 from privmix.mechanism import DESIGNS
 from privmix.schema import Schema
 
@@ -183,7 +183,9 @@ def print_facts(facts: dict[str, Any]) -> None:
             OUT.print(f"{name}:", markup=False)
             print_facts({f"  {key}": part for key, part in value.items()})
             continue
-        shown = f"{value:.6g}" if isinstance(value, float) else value
+        shown = value
+        if isinstance(value, float):  # what is claimed is said in full, never rounded down
+            shown = number(value) if name in ("epsilon", "delta") else f"{value:.6g}"
         OUT.print(f"{name}: {shown}", markup=False)
 
 
