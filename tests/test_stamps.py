@@ -13,6 +13,7 @@ from builders import make_data, make_plan, make_schema
 from privmix import NoiseAwareClassifier, Release, load_model, release, save_model, verify
 from privmix.accounting.guarantee import NOT_PRIVATE, NotPrivateWarning
 from privmix.cli import app
+from test_signature import KEY, OTHER, public_line, write_key
 
 DP = "differentially private"
 
@@ -175,6 +176,14 @@ def test_models_of_fit_are_stamped(data, tmp_path):
     assert told.exit_code == 0, told.output
     assert "weak: epsilon" in told.stdout
     assert "weak: delta" in told.stdout
+    key = write_key(tmp_path / "key")
+    assert run("sign", tmp_path / "good", "--key", key).exit_code == 0
+    (tmp_path / "signers").write_text(f"alice {public_line(KEY)}\n")
+    signed = run("verify", tmp_path / "good", "--signer", tmp_path / "signers")
+    assert "origin: signed by alice" in signed.stdout
+    (tmp_path / "signers").write_text(f"alice {public_line(OTHER)}\n")
+    assert run("verify", tmp_path / "good", "--signer", tmp_path / "signers").exit_code == 1
+    assert run("sign", tmp_path / "model", "--key", key).exit_code == 1
 
 
 @pytest.mark.parametrize("command", ["plan", "release", "verify", "card"])
