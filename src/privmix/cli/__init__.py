@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any, NoReturn
@@ -11,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from privmix._validate import InvalidInputError
-from privmix.cli._common import OUT, app
+from privmix.cli._common import ERR, OUT, app
 
 # Importing a command's module registers it; the order is that of the help.
 _COMMANDS = "schema plan account extract release sign verify train evaluate fit ledger demo"
@@ -41,7 +43,8 @@ def _options(
 def main() -> NoReturn:
     """Run the command line. Exit status: 0, 2 for bad input (one line says what), 1 for failure."""
     try:
-        code = app(standalone_mode=False)
+        with _telling():
+            code = app(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except InvalidInputError as error:
         _fail(2, str(error))
@@ -55,6 +58,17 @@ def main() -> NoReturn:
         if os.environ.get("PRIVMIX_DEBUG"):
             raise
         _fail(1, f"{type(error).__name__}: {error}")
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    """Print what is noted beside an error: for the data holder's eyes only."""
+    try:
+        yield
+    except BaseException as error:
+        for note in getattr(error, "__notes__", ()):
+            ERR.print(f"for your eyes only: {note}", markup=False)
+        raise
 
 
 def _fail(code: int, message: str) -> NoReturn:

@@ -49,6 +49,7 @@ from privmix.cli._common import (
     read_schema,
     refuse_beside,
     warn_of,
+    write_text,
 )
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.planning.rule import recommend_design
@@ -171,10 +172,7 @@ def plan_command(
         unit=unit,
     )
     if out is not None:
-        try:
-            out.write_text(plan.to_json() + "\n", encoding="utf-8")
-        except OSError as error:
-            _validate.fail("--out", "a file in a writable folder", f"{out}: {error.strerror}")
+        write_text(out, plan.to_json() + "\n")
     warn_of(plan.guarantee)
     if as_json:
         print_json({**plan.to_dict(), "guarantee": plan.guarantee.model_dump(mode="json")})

@@ -12,6 +12,8 @@ from privmix.features.base import (
     choose_device,
     load,
     make_identity,
+    public_model,
+    refuse_download,
     weights_digest,
 )
 from privmix.features.images import to_pil
@@ -47,7 +49,7 @@ class OpenClipExtractor(BatchExtractor):
         weights = weights_digest(network)
         return make_identity(
             self.name,
-            {"model": self.model},
+            public_model(self.model),
             weights,
             libraries=("open-clip-torch", "torch"),
             processing=stated,
@@ -58,6 +60,7 @@ class OpenClipExtractor(BatchExtractor):
         architecture, _, weights = self.model.partition("/")
         if not weights:
             _validate.fail("model", "ARCHITECTURE/WEIGHTS", repr(self.model))
+        refuse_download(self.model)
         open_clip = load("open_clip", "")
         try:
             network, _, process = open_clip.create_model_and_transforms(
