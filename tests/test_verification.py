@@ -144,7 +144,9 @@ def test_a_consistent_forgery_needs_the_digest(folder):
             else {"rows_per_class": 10}
         ),
     )
-    (folder / "README.md").write_text(engine.dataset_card(plan))
+    (folder / "README.md").write_text(
+        engine.dataset_card(Certificate.for_plan(plan, private=True, files={}))
+    )
     forged = Certificate.for_plan(plan, private=True, files=file_digests(folder))
     (folder / "certificate.json").write_bytes(forged.to_bytes())
     assert verify(folder).valid
