@@ -205,7 +205,7 @@ class TestDressedUpReleases:
     def test_a_certificate_with_two_values_for_one_name(self, folder):
         path = folder / "certificate.json"
         path.write_text(path.read_text().replace("{", '{\n  "epsilon": 0.1,', 1))
-        assert "not written as privmix writes it" in reasons(folder)
+        assert "each field once" in reasons(folder)
 
     def test_words_among_the_versions(self, folder):
         edit(folder, library_versions={"evil": "records=59"})
