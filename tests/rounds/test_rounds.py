@@ -385,6 +385,22 @@ class TestLearning:
             AdaptiveClassifier().fit(made)
 
 
+def test_a_unit_changes_a_round_by_no_more_than_its_records_may():
+    plan = make_plan(make_schema(), "adaptive", 0.05, PrivacyUnit("patient", 3), **OPTIONS)
+    x, y = make_data(plan.data_schema, 60)
+    ids = np.arange(60) // 8
+    x[-8:], y[-8:] = x[-1], y[-1]  # the worst: all of one direction and one class
+    stays = ids != ids[-1]
+    found = []
+    for some in (np.ones(60, dtype=bool), stays):
+        records = bound_records(x[some], y[some], plan.data_schema, units=ids[some])
+        sampled = records.sampled(KEY.stream("units"), 3)
+        found.append(Rounds(plan.mechanism.components[1], sampled, KEY).sums(weights_for(plan, 1)))
+    grid = plan.mechanism.components[1].residual_grid
+    one = grid.sensitivity * records.feature_grid.sensitivity
+    assert 2 * one < np.linalg.norm(found[0] - found[1]) <= 3 * one
+
+
 def test_a_unit_is_protected_with_all_its_records(tmp_path):
     unit = PrivacyUnit("patient", 3)
     plan = make_plan(make_schema(), "adaptive", 0.05, unit, **OPTIONS)
