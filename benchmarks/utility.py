@@ -144,9 +144,10 @@ def learn_from_release(data: DataSet, epsilon: float, learner: Any, **options: A
     mechanism = stated["mechanism"]
     facts = {name: mechanism[name] for name in ("design", "feature_budget") if name in mechanism}
     facts |= {"epsilon": stated["epsilon"], "preprocessing": stated["preprocessing"]}
-    sizes = ("design", "num_mixtures", "mix_size", "noise_multiplier")
+    sizes = ("design", "num_mixtures", "num_rounds", "mix_size", "noise_multiplier")
     tables = [
-        {name: part[name] for name in sizes} for part in mechanism.get("components", [mechanism])
+        {name: part[name] for name in sizes if name in part}
+        for part in mechanism.get("components", [mechanism])
     ]
     return accuracy, {**facts, "tables": tables}
 
