@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from privmix.compiling import kernel
 
 _LARGEST = 32767  # of int16, the same on both sides of zero
 
@@ -69,7 +70,7 @@ class FixedPoint:
         return int(_quantise_rows(vectors, self.clip_norm, self.scale, self.largest_square, out))
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _quantise_rows(
     vectors: NDArray[np.float64],
     clip_norm: float,

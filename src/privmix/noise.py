@@ -16,14 +16,15 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import mpmath
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from privmix.rng import KeyStream
+from privmix.compiling import kernel
+
+if TYPE_CHECKING:
+    from privmix.rng import KeyStream
 
 _STRIPS_PER_STDDEV = 32
 _NUM_STRIPS = 432  # 13.5 standard deviations; also the number of the tail
@@ -64,7 +65,7 @@ def _staircase() -> _Staircase:
     return _Staircase(slot_strip, surely, surely_short, scale, slots)
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _draw_quickly(
     stddev: float,
     slot_strip: NDArray[np.int16],
@@ -100,7 +101,7 @@ def _draw_quickly(
     return missing
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _draw(
     first: NDArray[np.uint64],
     words: NDArray[np.uint64],
@@ -224,6 +225,8 @@ def _decide(word: int, position: int, stddev: float, extra: KeyStream) -> int | 
 
 
 def _density(x: Fraction, bits: int) -> Fraction:
+    import mpmath
+
     with mpmath.workprec(bits + 80):
         value = mpmath.exp(-(mpmath.mpf(x.numerator) ** 2) / (2 * mpmath.mpf(x.denominator) ** 2))
         mantissa, exponent = mpmath.frexp(value)

@@ -11,14 +11,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import mpmath
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from privmix.rng import KeyStream
+from privmix.compiling import kernel
+
+if TYPE_CHECKING:
+    from privmix.rng import KeyStream
 
 # Random weights are multiples of one over this.
 WEIGHT_SCALE = 1 << 14
@@ -100,6 +101,8 @@ def run_length(sampling_prob: float) -> int:
 
 def _count_probability_up_to(sampling_prob: float, bits: int) -> Iterator[int]:
     """Yield floor(2^bits * P(count <= c)), c = 0, 1, ..., for the count of inclusions in a run."""
+    import mpmath
+
     length = run_length(sampling_prob)
     # Sums of positive terms lose at most a few units of the last of these places.
     with mpmath.workprec(2 * bits + 64 + length.bit_length()):
@@ -143,7 +146,7 @@ def _settle_count(sampling_prob: float, word: int, extra: KeyStream) -> int:
         word, bits = (word << _WORD_BITS) | extra.integer(), bits + _WORD_BITS
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _fill(
     words: NDArray[np.uint64],
     thresholds: NDArray[np.uint64],
@@ -210,7 +213,7 @@ def _fill(
     return run, row, -1, found, used, False
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _group(
     rows: NDArray[np.int32], num_rows: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # pragma: no cover - compiled
@@ -287,7 +290,7 @@ def bernoulli_inclusions(
     return Inclusions(starts, records[order], signs[order] if signed else None)
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _distinct(
     words: NDArray[np.uint64],
     mask: np.uint64,

@@ -27,11 +27,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from functools import cached_property, lru_cache, wraps
 from typing import ParamSpec, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy import fft
 from scipy.optimize import brentq, minimize_scalar
@@ -50,6 +49,7 @@ from privmix.accounting.events import (
     simple_events,
 )
 from privmix.accounting.gdp import gdp_delta, gdp_epsilon
+from privmix.compiling import kernel
 
 Array: TypeAlias = NDArray[np.float64]
 _P = ParamSpec("_P")
@@ -332,7 +332,8 @@ def _lower_lattice(step: _Step, spacing: float, reach: float) -> _Lattice:
     return _Lattice(origin + spacing * first, spacing, dense, step.share * _lost(step.pair, reach))
 
 
-@njit(cache=True)
+# A few events are merged sooner than numba is loaded.
+@kernel(patience=1 << 16)
 def _merge(
     masses: Array, losses: Array, origin: float, spacing: float
 ) -> tuple[NDArray[np.int64], Array]:
@@ -342,24 +343,24 @@ def _merge(
     next lattice point; of the last one it takes the share that makes it exact. What is left at
     the top, where no lattice point is reached any more, is left out.
     """
-    points = np.empty(masses.size, np.int64)
-    merged = np.empty(masses.size, np.float64)
+    points = np.empty(len(masses), np.int64)
+    merged = np.empty(len(masses), np.float64)
     groups = 0
     i, rest = 0, masses[0]
-    while i < masses.size:
+    while i < len(masses):
         point = math.ceil((losses[i] - origin) / spacing)
         target = origin + spacing * point
         mass = rest
         missing = rest * math.expm1(target - losses[i])  # exp(target) Q - P
         i += 1
-        rest = masses[i] if i < masses.size else 0.0
-        while missing > 0.0 and i < masses.size:
+        rest = masses[i] if i < len(masses) else 0.0
+        while missing > 0.0 and i < len(masses):
             gain = -masses[i] * math.expm1(target - losses[i])
             if gain < missing:
                 missing -= gain
                 mass += masses[i]
                 i += 1
-                rest = masses[i] if i < masses.size else 0.0
+                rest = masses[i] if i < len(masses) else 0.0
             else:
                 share = missing / gain
                 mass += share * masses[i]
@@ -674,6 +675,7 @@ def _with_coarsening(compute: Callable[[float], _T], spacing: float) -> tuple[_T
     raise _DoesNotFitError
 
 
+@lru_cache(maxsize=64)  # a plan is calibrated and stated by the same numbers
 @_none_if_unfit
 def epsilon_bounds(event: SimpleEvent | ComposedEvent, delta: float) -> tuple[float, float] | None:
     """Certified lower and upper bound on epsilon at ``delta``; None if the event has no PLD here.

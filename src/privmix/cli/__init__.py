@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
-from importlib.metadata import version
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from privmix._validate import InvalidInputError
-from privmix.cli._common import OUT, app
-
-# Importing a command's module registers it; the order is that of the help.
-_COMMANDS = "schema plan account extract release verify train evaluate fit ledger demo"
-for _command in _COMMANDS.split():
-    import_module(f"privmix.cli.{_command}")
+from privmix.cli._app import app
 
 # Wrong usage as Typer reports it; the class itself has no public name.
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
@@ -24,7 +17,9 @@ UsageError: type[Any] = typer.BadParameter.__mro__[1]
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        OUT.print(f"privmix {version('privmix')}")
+        from importlib.metadata import version
+
+        typer.echo(f"privmix {version('privmix')}")
         raise typer.Exit(0)
 
 

@@ -36,7 +36,6 @@ from privmix.cli.plan import design_options
 from privmix.mechanism import DESIGNS, ReleaseConfig
 from privmix.planning.plan import claim, cost
 from privmix.planning.solve import configure
-from privmix.publishing.release import combine
 
 
 @app.command("account", no_args_is_help=True)
@@ -86,6 +85,8 @@ def account_command(
         others = ("design", "noise_multiplier", "num_records", "num_classes")
         names = (name for name in (*others, *DESIGN_OPTIONS) if name in asked)
         refuse_beside("--release", among(names, asked))
+        from privmix.publishing.release import combine  # reads folders: none is opened otherwise
+
         told = cost(combine(releases), delta, group_size)
     else:
         config = _account_config(

@@ -31,7 +31,7 @@ FORMAT_VERSION: Literal[1] = 1
 FILE_NAME = "certificate.json"
 CERTIFIED_DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 
-_LIBRARIES = ("privmix", "cryptography", "dp-accounting", "numba", "numpy", "pyarrow", "scipy")
+_LIBRARIES = ("privmix", "cryptography", "numba", "numpy", "pyarrow", "scipy")
 _CURVE_POINTS = 33
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}")
 # Two machines' accountants agree far better than this; a certificate may not claim less.

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,9 @@ from privmix.clipping import FixedPoint
 from privmix.inputs.arrays import Source
 from privmix.inputs.labels import REMEDY
 from privmix.inputs.owners import Units
-from privmix.rng import KeyStream
+
+if TYPE_CHECKING:
+    from privmix.rng import KeyStream
 
 Progress = Callable[[int, int], None]
 
