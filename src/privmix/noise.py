@@ -38,6 +38,8 @@ _PRODUCT = 2.0**-10  # products are that much more certain than exponentials
 # Above this the position of a draw would not be an exact integer in a double.
 MAX_STDDEV = 2.0**42
 
+_ROUNDING_ALLOWANCE = 1 + 1e-12
+
 
 class _Staircase(NamedTuple):
     slot_strip: NDArray[np.int16]  # strip of a slot; above _NUM_STRIPS: propose again
@@ -240,6 +242,20 @@ def _density_below(x: Fraction, bits: int) -> Fraction:
 
 def _density_above(x: Fraction, bits: int) -> Fraction:
     return _density(x, bits) * (1 + Fraction(1, 1 << (bits + 40)))
+
+
+def noise_stddev(noise_multiplier: float, sensitivity: float) -> float:
+    """Return the standard deviation to draw, for every noise of this library.
+
+    It is larger by one part in 10^12 than what is accounted for, noise_multiplier * sensitivity, so
+    that no rounding of a double on the way makes it smaller.
+
+    Args:
+        noise_multiplier: Noise per sensitivity, as accounted for.
+        sensitivity: L2 bound on the change of the integer sum by one record, in units of the grid.
+
+    """
+    return noise_multiplier * sensitivity * _ROUNDING_ALLOWANCE
 
 
 def rounded_gaussian(

@@ -44,7 +44,7 @@ from privmix.dpsgd.training_records import (
     require,
 )
 from privmix.inputs.extractor import ExtractorIdentity
-from privmix.noise import rounded_gaussian
+from privmix.noise import noise_stddev, rounded_gaussian
 from privmix.publishing.certificate import FILE_NAME
 from privmix.publishing.folder import file_digests
 from privmix.records.bounded import Progress
@@ -245,7 +245,7 @@ class Steps:
         total = total + rounded_gaussian(
             self._key.stream("noise", block=step),
             self._key.stream("noise-extra", block=step),
-            config.noise_multiplier * grid.sensitivity,
+            noise_stddev(config.noise_multiplier, grid.sensitivity),
             total.size,
         )
         return np.asarray(total / (grid.units * config.batch_size / config.microbatch_size))
