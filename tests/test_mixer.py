@@ -55,7 +55,7 @@ def test_noise_is_a_hair_larger_than_what_is_accounted_for(key, design, monkeypa
     monkeypatch.setattr(mixer, "rounded_gaussian", watched)
     made = Mixer(config, records, key)
     made.rows(config.blocks[0])
-    # Of random weights, a record's sum counts in 2^15ths and is at most half of it.
+    # Random weights count in parts of one over WEIGHT_SCALE, and are at most a half.
     unit = mixer.WEIGHT_SCALE * 0.5 if design == "uniform" else 1.0
     due = [config.feature_noise_multiplier * records.feature_grid.sensitivity * unit]
     if config.label_noise_multiplier is not None:

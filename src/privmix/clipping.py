@@ -26,6 +26,17 @@ class FixedPoint:
         clip_norm: L2 bound C in the units of the data.
         exponent: Largest k with C * 2**k <= 32767.
 
+    Example:
+        >>> import numpy as np
+        >>> from privmix.clipping import FixedPoint
+        >>> grid = FixedPoint(1.0)
+        >>> out = np.empty((2, 2), dtype=np.int16)
+        >>> grid.quantise(np.array([[0.6, 0.8], [30.0, -40.0]]), out)  # how many were shortened
+        1
+        >>> out / grid.scale
+        array([[ 0.59997559,  0.79998779],
+               [ 0.59997559, -0.79998779]])
+
     """
 
     clip_norm: float

@@ -77,6 +77,14 @@ def joint_noise_multiplier(
     sum. Under replace_one, x may become -x and y another label: 1/s^2 = 4/s_x^2 + 2/s_y^2, and
     4/s_x^2 + 4/s_y^2 for ``regression`` (see :func:`squared_change`). ``None`` stands for labels
     that are public or absent: they cost nothing.
+
+    Example:
+        >>> from privmix.mechanism import joint_noise_multiplier
+        >>> round(joint_noise_multiplier(3.0, 4.0), 6)  # 1 / hypot(1/3, 1/4)
+        2.4
+        >>> joint_noise_multiplier(3.0, None)
+        3.0
+
     """
     feature_change, label_change = squared_change(relation, target)
     label_part = 0.0 if label is None else label_change / label**2

@@ -285,6 +285,13 @@ def rounded_gaussian(
     Source: rejection from a staircase (Devroye, Non-Uniform Random Variate Generation, 1986,
     II.3.2), with lazily extended random bits (Karney, ACM TOMS 42(1), 2016, section 2).
 
+    Example:
+        >>> from privmix.noise import rounded_gaussian
+        >>> from privmix.rng import MasterKey
+        >>> key = MasterKey.for_test(0, b"example")
+        >>> rounded_gaussian(key.stream("noise"), key.stream("extra"), 100.0, 4)
+        array([-117,  109,  178, -103])
+
     """
     if not 0 < stddev <= MAX_STDDEV:
         raise ValueError(f"stddev must be above 0 and at most {MAX_STDDEV:g}, not {stddev}")

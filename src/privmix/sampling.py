@@ -74,6 +74,14 @@ def row_blocks(
 
     With ``rows_per_class`` the rows of class k are those from k * rows_per_class on, and no block
     holds rows of two classes.
+
+    Example:
+        >>> from privmix.sampling import row_blocks
+        >>> [(block.start, block.stop) for block in row_blocks(10, 4)]
+        [(0, 4), (4, 8), (8, 10)]
+        >>> [(block.start, block.stop, block.class_index) for block in row_blocks(6, 4, rows_per_class=3)]
+        [(0, 3, 0), (3, 6, 1)]
+
     """
     run = num_mixtures if rows_per_class is None else rows_per_class
     bounds = [
@@ -255,6 +263,14 @@ def bernoulli_inclusions(
 
     With the same streams, removing the last record removes its inclusions and changes no other.
 
+    Example:
+        >>> from privmix.rng import MasterKey
+        >>> from privmix.sampling import bernoulli_inclusions
+        >>> key = MasterKey.for_test(0, b"example")
+        >>> found = bernoulli_inclusions(key.stream("who"), key.stream("extra"), 0.5, 2, 6)
+        >>> [found.records[a:b].tolist() for a, b in zip(found.starts, found.starts[1:])]
+        [[2], [1, 0, 3, 5]]
+
     """
     if sampling_prob == 1 and not signed:
         starts = np.arange(num_rows + 1, dtype=np.int64) * num_records
@@ -352,7 +368,18 @@ def distinct_choices(
 def uniform_inclusions(
     stream: KeyStream, mix_size: int, num_rows: int, num_records: int
 ) -> Inclusions:
-    """Include exactly ``mix_size`` records in each row, every set of that size alike."""
+    """Include exactly ``mix_size`` records in each row, every set of that size alike.
+
+    Example:
+        >>> from privmix.rng import MasterKey
+        >>> from privmix.sampling import uniform_inclusions
+        >>> found = uniform_inclusions(MasterKey.for_test(0, b"example").stream("who"), 3, 2, 10)
+        >>> found.starts.tolist()
+        [0, 3, 6]
+        >>> [len(set(found.records[a:b].tolist())) for a, b in zip(found.starts, found.starts[1:])]
+        [3, 3]
+
+    """
     records = distinct_choices(stream, num_rows, mix_size, num_records)
     return Inclusions(np.arange(num_rows + 1, dtype=np.int64) * mix_size, records.reshape(-1))
 

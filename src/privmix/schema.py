@@ -45,6 +45,12 @@ class Schema(FrozenModel):
             scaled to [-1, 1].
         table: The columns of a table that the features are made of, for the ``tabular`` extractor.
 
+    Example:
+        >>> from privmix import Schema
+        >>> schema = Schema(classes=["no", "yes"], num_features=3, num_records=500, feature_clip_norm=1.0)
+        >>> schema.num_classes, schema.target, schema.label_clip_norm
+        (2, 'class', 1.0)
+
     """
 
     _seldom: ClassVar[tuple[str, ...]] = ("table", "target", "max_labels", "target_bounds")

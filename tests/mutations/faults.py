@@ -55,7 +55,14 @@ FAULTS: list[Fault] = [
         ("keys are not bound to their context", "salt=self._context", "salt=None"),
     ),
     *_faults(
-        _in("sampling", "test_designs.py"),
+        _in(
+            "sampling",
+            "test_designs.py::test_inclusions_are_independent_coins",
+            "test_designs.py::test_small_sets_are_all_equally_likely",
+            "test_designs.py::test_balanced_eligibility",
+            "test_designs.py::test_dirichlet_weights_are_bounded_and_sum_to_about_one",
+            "test_designs.py::TestSigns::test_fair_signs",
+        ),
         (
             "a count is one short in the binomial",
             "term = total = (one - prob) ** length",
@@ -93,7 +100,14 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
-        _in("clipping", "test_records.py"),
+        _in(
+            "clipping",
+            "test_records.py::test_grid_of_a_unit_norm",
+            "test_records.py::test_truncation_moves_toward_zero",
+            "test_records.py::test_long_vectors_are_scaled_down",
+            "test_records.py::test_vectors_on_the_bound_stay_within_it",
+            "test_records.py::test_every_integer_vector_is_within_the_sensitivity",
+        ),
         (
             "vectors are clipped to twice the norm",
             "too_long = largest > clip_norm / length",
@@ -161,7 +175,12 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
-        _in("noise", "test_noise.py"),
+        _in(
+            "noise",
+            "test_noise.py::test_what_is_drawn_is_a_hair_larger_than_what_is_accounted_for",
+            "test_noise.py::test_large_scales_are_normal",
+            "test_noise.py::test_small_scales_follow_the_rounded_gaussian",
+        ),
         (
             "the noise is 3 per cent too small",
             "unit = stddev / 32.0 * 2.0**-32",
@@ -278,7 +297,11 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
-        _in("accounting/accountants", "accounting/test_accountants.py"),
+        _in(
+            "accounting/accountants",
+            "accounting/test_accountants.py::test_the_central_limit_never_certifies",
+            "accounting/test_accountants.py::test_golden_values",
+        ),
         (
             "an approximation certifies",
             "certified = [r.upper for r in readings.values() if r is not None and r.upper is not None]",
@@ -291,7 +314,11 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
-        _in("accounting/calibrate", "accounting/test_calibrate.py"),
+        _in(
+            "accounting/calibrate",
+            "accounting/test_calibrate.py::test_other_events",
+            "accounting/test_calibrate.py::test_random_configs_land_at_or_just_below_the_target",
+        ),
         (
             "the search stops above the target",
             "_AIM = 8e-4  #",
@@ -299,7 +326,11 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
-        _in("accounting/group", "accounting/test_group.py"),
+        _in(
+            "accounting/group",
+            "accounting/test_group.py::test_gaussian_groups_are_exact",
+            "accounting/test_group.py::test_sampled_groups_are_covered",
+        ),
         (
             "delta of a chain does not grow with epsilon",
             "return (size - 1) * epsilon + math.log(ratio)",
