@@ -74,9 +74,9 @@ FAULTS: list[Fault] = [
             "                if True:\n",
         ),
         (
-            "the last run of records is left out",
-            "    while run * length < num_records:\n        while row",
-            "    while (run + 1) * length <= num_records:\n        while row",
+            "the last record is left out",
+            "if records[i] < num_records:",
+            "if records[i] < num_records - 1:",
         ),
         (
             "all signs are positive",
