@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from privmix.accounting import PoissonGaussianEvent, SignedGaussianEvent, pld
+from privmix.accounting import PoissonGaussianEvent, SignedGaussianEvent
+from privmix.accounting.pld import epsilon_bounds, lattice
 from privmix.compiling import kernel
 
 
@@ -55,16 +56,16 @@ def test_interpreted_and_compiled_merges_are_the_same_to_the_last_bit(event, mon
     calls = []
 
     def both(masses, losses, origin, spacing):
-        interpreted = pld_merge.interpreted(memoryview(masses), memoryview(losses), origin, spacing)
-        pld_merge.compile()
-        compiled = pld_merge._compiled(masses, losses, origin, spacing)
+        interpreted = merge.interpreted(memoryview(masses), memoryview(losses), origin, spacing)
+        merge.compile()
+        compiled = merge._compiled(masses, losses, origin, spacing)
         calls.append(all(np.array_equal(a, b) for a, b in zip(interpreted, compiled, strict=True)))
         return compiled
 
-    pld_merge = pld._merge
-    monkeypatch.setattr(pld, "_merge", both)
-    pld.epsilon_bounds.cache_clear()
-    assert pld.epsilon_bounds(event, 1e-5) is not None
+    merge = lattice._merge
+    monkeypatch.setattr(lattice, "_merge", both)
+    epsilon_bounds.cache_clear()
+    assert epsilon_bounds(event, 1e-5) is not None
     assert calls and all(calls)
 
 

@@ -15,9 +15,15 @@ from privmix.accounting import (
     account,
     gdp_delta,
     gdp_epsilon,
-    pld,
 )
-from privmix.accounting.pld import delta_bounds, delta_profile, epsilon_bounds, epsilon_upper
+from privmix.accounting.pld import (
+    bounds,
+    delta_bounds,
+    delta_profile,
+    epsilon_bounds,
+    epsilon_upper,
+)
+from privmix.accounting.pld.composition import Tilted
 
 
 def poisson(sampling_prob, noise_multiplier, count=1):
@@ -241,7 +247,7 @@ def test_what_lies_beyond_the_lattice_counts_as_lost(event, true_delta, monkeypa
     """A lattice cut at three deviations misses what decides a small delta; the upper bound covers it."""
     epsilon = epsilon_upper(event, [1e-6])[0]
     truth = true_delta(event, epsilon)
-    monkeypatch.setattr(pld, "_reach", lambda steps, delta: 3.0)
+    monkeypatch.setattr(bounds, "_reach", lambda steps, delta: 3.0)
     lower, upper = delta_bounds(event, epsilon)
     assert lower <= truth * (1 + 1e-7)
     assert upper >= truth
@@ -251,7 +257,7 @@ def test_errors_of_the_transform_widen_both_bounds():
     losses, masses = np.array([-1.0, 0.5, 1.0, 2.0]), np.array([0.4, 0.3, 0.2, 0.1])
 
     def bound(upper, round_off=0.0, aliased=0.0, relative_error=0.0):
-        tilted = pld._Tilted(1.0, 0.0, losses, masses, round_off, aliased, relative_error)
+        tilted = Tilted(1.0, 0.0, losses, masses, round_off, aliased, relative_error)
         return math.exp(tilted.log_delta(0.25, upper))
 
     exact = float((masses * np.exp(-losses) * -np.expm1(np.minimum(0.25 - losses, 0.0))).sum())
@@ -260,3 +266,11 @@ def test_errors_of_the_transform_widen_both_bounds():
     for error in ({"round_off": 1e-3}, {"aliased": 1e-3}, {"relative_error": 1e-3}):
         assert bound(True, **error) > exact * (1 + 1e-6)
         assert bound(False, **error) < exact * (1 - 1e-6)
+
+
+def test_both_directions_of_neighbours_count(true_delta):
+    """Removal is the worse direction here: the bound of the other one alone would not cover it."""
+    event = poisson(0.05, 0.8, 20)
+    _, upper = epsilon_bounds(event, 1e-5)
+    assert true_delta(event, upper) <= 1e-5 * (1 + 1e-7)
+    assert true_delta(event, 0.99 * upper) > 1e-5
