@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -36,7 +38,8 @@ def _options(
 def main() -> NoReturn:
     """Run the command line. Exit status: 0, 2 for bad input (one line says what), 1 for failure."""
     try:
-        code = app(standalone_mode=False)
+        with _telling():
+            code = app(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except InvalidInputError as error:
         _fail(2, str(error))
@@ -50,6 +53,19 @@ def main() -> NoReturn:
         if os.environ.get("PRIVMIX_DEBUG"):
             raise
         _fail(1, f"{type(error).__name__}: {error}")
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    """Print what is noted beside an error: for the data holder's eyes only."""
+    try:
+        yield
+    except BaseException as error:
+        for note in getattr(error, "__notes__", ()):
+            from privmix.cli._common import ERR
+
+            ERR.print(f"for your eyes only: {note}", markup=False)
+        raise
 
 
 def _fail(code: int, message: str) -> NoReturn:

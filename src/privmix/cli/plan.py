@@ -46,6 +46,7 @@ from privmix.cli._common import (
     print_json,
     read_schema,
     refuse_beside,
+    write_text,
 )
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.planning.rule import recommend_design
@@ -168,10 +169,7 @@ def plan_command(
         unit=unit,
     )
     if out is not None:
-        try:
-            out.write_text(plan.to_json() + "\n", encoding="utf-8")
-        except OSError as error:
-            _validate.fail("--out", "a file in a writable folder", f"{out}: {error.strerror}")
+        write_text(out, plan.to_json() + "\n")
     if as_json:
         print_json(plan.to_dict())
     else:
