@@ -62,8 +62,8 @@ def test_interpreted_and_compiled_merges_are_the_same_to_the_last_bit(event, mon
         calls.append(all(np.array_equal(a, b) for a, b in zip(interpreted, compiled, strict=True)))
         return compiled
 
-    merge = lattice._merge
-    monkeypatch.setattr(lattice, "_merge", both)
+    merge = lattice.merge
+    monkeypatch.setattr(lattice, "merge", both)
     epsilon_bounds.cache_clear()
     assert epsilon_bounds(event, 1e-5) is not None
     assert calls and all(calls)

@@ -67,7 +67,8 @@ def modules() -> list[Path]:
 
 def test_every_module_has_its_place():
     assert {room(path) for path in modules()} == set(ORDER)
-    assert len(list(SOURCE.glob("*.py"))) <= MOST_FILES
+    files = [path for path in SOURCE.glob("*.py") if path.name != "__main__.py"]
+    assert len(files) <= MOST_FILES
 
 
 def test_modules_import_only_from_rooms_before_theirs():
