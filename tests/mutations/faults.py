@@ -529,11 +529,6 @@ FAULTS: list[Fault] = [
             "file.write(b'')",
         ),
         (
-            "a test seed passes for private",
-            '"private": journal.private and test_seed is None}',
-            '"private": journal.private}',
-        ),
-        (
             "a run is not charged",
             "        charge(journal.run_id)\n",
             "        pass\n",
