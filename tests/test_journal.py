@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
@@ -228,3 +229,11 @@ def test_the_sealed_folder_holds_no_key(tmp_path, plan):
     secret = journal.Journal(secret=guessable_secret(5).hex(), context="", private=False).secret
     assert all(secret.encode() not in content for content in tree(made.folder).values())
     assert np.isfinite(made.features).all()
+
+
+def test_the_journal_is_for_its_owner_alone(tmp_path):
+    """It holds the key: nobody else may read it, nor look into the folder that it stands in."""
+    with journal.RunFolder(tmp_path / "out") as run:
+        run.begin(journal.Journal.model_construct(context="", secret=None))
+        assert stat.S_IMODE((run.folder / journal.JOURNAL_NAME).stat().st_mode) == 0o600
+        assert stat.S_IMODE(run.folder.stat().st_mode) == 0o700

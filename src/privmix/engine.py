@@ -113,6 +113,18 @@ def release(
         InvalidInputError: Bad input, or a budget that does not suffice; nothing has been drawn or
             written.
 
+    Example:
+        >>> import numpy as np
+        >>> from privmix import Schema, plan_release, release
+        >>> schema = Schema(classes=[0, 1], num_features=3, num_records=200, feature_clip_norm=1.0)
+        >>> plan = plan_release(
+        ...     schema, target_epsilon=2.0, target_delta=1e-5, design="stratified", rows_per_class=5
+        ... )
+        >>> x, y = np.eye(3)[np.arange(200) % 2], np.arange(200) % 2
+        >>> made = release(x, y, plan, out="made")
+        >>> made.features.shape, made.certificate.private
+        ((10, 3), True)
+
     """
     if plan.data_schema is None:
         _validate.fail(

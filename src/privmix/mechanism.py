@@ -23,7 +23,7 @@ from privmix.accounting import (
     UniformGaussianEvent,
 )
 from privmix.accounting.events import NeighboringRelation
-from privmix.noise import MAX_STDDEV
+from privmix.noise import MAX_STDDEV, noise_stddev
 from privmix.records.bounded import shard_records
 from privmix.sampling import WEIGHT_SCALE, RowBlock, row_blocks
 from privmix.schema import Target
@@ -42,9 +42,6 @@ DESIGNS: tuple[Design, ...] = (
     "transposed",
 )
 
-# The noise drawn is this much larger than the noise accounted for, so that no rounding of a
-# double on the way makes it smaller.
-_ROUNDING_ALLOWANCE = 1 + 1e-12
 # Large enough that rows of a block share records in the cache, enough of them for many threads, and
 # small enough that the draws of a block are few beside its sums.
 _BLOCK_BYTES = 16 << 20
@@ -80,6 +77,14 @@ def joint_noise_multiplier(
     sum. Under replace_one, x may become -x and y another label: 1/s^2 = 4/s_x^2 + 2/s_y^2, and
     4/s_x^2 + 4/s_y^2 for ``regression`` (see :func:`squared_change`). ``None`` stands for labels
     that are public or absent: they cost nothing.
+
+    Example:
+        >>> from privmix.mechanism import joint_noise_multiplier
+        >>> round(joint_noise_multiplier(3.0, 4.0), 6)  # 1 / hypot(1/3, 1/4)
+        2.4
+        >>> joint_noise_multiplier(3.0, None)
+        3.0
+
     """
     feature_change, label_change = squared_change(relation, target)
     label_part = 0.0 if label is None else label_change / label**2
@@ -347,7 +352,7 @@ class MixtureConfig(FrozenModel):
 
     def noise_stddev(self, sensitivity: float, part: Literal["feature", "label"]) -> float:
         """Noise stddev of the sums of vectors of norm at most ``sensitivity``, in its units."""
-        return self._multiplier(part) * sensitivity * self.weight_bound * _ROUNDING_ALLOWANCE
+        return noise_stddev(self._multiplier(part), sensitivity * self.weight_bound)
 
     def published_stddev(self, clip_norm: float, part: Literal["feature", "label"]) -> float:
         """Noise stddev of a published number, in the units of ``clip_norm``."""

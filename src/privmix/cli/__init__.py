@@ -6,19 +6,12 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from importlib.metadata import version
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from privmix._validate import InvalidInputError
-from privmix.cli._common import ERR, OUT, app
-
-# Importing a command's module registers it; the order is that of the help.
-_COMMANDS = "schema plan account extract release sign verify train evaluate fit ledger demo"
-for _command in _COMMANDS.split():
-    import_module(f"privmix.cli.{_command}")
+from privmix.cli._app import app
 
 # Wrong usage as Typer reports it; the class itself has no public name.
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
@@ -26,7 +19,9 @@ UsageError: type[Any] = typer.BadParameter.__mro__[1]
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        OUT.print(f"privmix {version('privmix')}")
+        from importlib.metadata import version
+
+        typer.echo(f"privmix {version('privmix')}")
         raise typer.Exit(0)
 
 
@@ -67,6 +62,8 @@ def _telling() -> Iterator[None]:
         yield
     except BaseException as error:
         for note in getattr(error, "__notes__", ()):
+            from privmix.cli._common import ERR
+
             ERR.print(f"for your eyes only: {note}", markup=False)
         raise
 

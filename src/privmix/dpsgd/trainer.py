@@ -47,7 +47,7 @@ from privmix.dpsgd.training_records import (
 )
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.feature_names import check_names, names_of
-from privmix.noise import rounded_gaussian
+from privmix.noise import noise_stddev, rounded_gaussian
 from privmix.publishing.certificate import FILE_NAME
 from privmix.publishing.folder import file_digests
 from privmix.records.bounded import Progress
@@ -268,7 +268,7 @@ class Steps:
         total = total + rounded_gaussian(
             self._key.stream("noise", block=step),
             self._key.stream("noise-extra", block=step),
-            config.noise_multiplier * grid.sensitivity,
+            noise_stddev(config.noise_multiplier, grid.sensitivity),
             total.size,
         )
         return np.asarray(total / (grid.units * config.batch_size / config.microbatch_size))

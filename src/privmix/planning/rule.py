@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -270,8 +271,14 @@ def _seen_metric(within: _Vector, noise: _Noise) -> _Vector:
     return np.asarray(cosine * within + unseen * rest + math.sqrt(edge * mean))
 
 
+@cache
+def _normal_quadrature() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    return nodes, weights
+
+
 def _multiclass_error(separation: float, num_classes: int) -> float:
     """Return 1 - E[Phi(Z + separation)^(K - 1)] for standard normal Z."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    nodes, weights = _normal_quadrature()
     missed = -np.expm1((num_classes - 1) * log_ndtr(nodes + separation))
     return float((weights * missed).sum() / weights.sum())

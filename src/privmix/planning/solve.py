@@ -123,6 +123,13 @@ def plan_release(
     Raises:
         InvalidInputError: An argument out of range, or one that the design does not have.
 
+    Example:
+        >>> from privmix import Schema, plan_release
+        >>> schema = Schema(classes=range(4), num_features=16, num_records=2000, feature_clip_norm=1.0)
+        >>> plan = plan_release(schema, target_epsilon=1.0, target_delta=1e-5, design="stratified")
+        >>> plan.epsilon <= 1.0, plan.mechanism.num_mixtures
+        (True, 400)
+
     """
     sizes = planned_sizes(schema)
     unit = PrivacyUnit(unit_column, max_records_per_unit)
