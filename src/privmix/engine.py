@@ -11,7 +11,6 @@ from pathlib import Path
 from numpy.typing import ArrayLike
 
 from privmix import _validate
-from privmix.accounting import account
 from privmix.backends import Backend, BackendName, Job, open_backend
 from privmix.backends.local import LocalBackend
 from privmix.inputs.arrays import Source
@@ -19,6 +18,7 @@ from privmix.inputs.extractor import Extractor, ExtractorIdentity
 from privmix.inputs.labels import BadRecordPolicy
 from privmix.mixer import Rows
 from privmix.planning.plan import ReleasePlan
+from privmix.planning.recheck import recheck
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.publishing.card import CARD_NAME, dataset_card
 from privmix.publishing.certificate import FILE_NAME, Certificate
@@ -381,9 +381,7 @@ def _make_alike(folder: Path) -> None:
 
 
 def recheck_plan(plan: ReleasePlan) -> None:
-    """Account for the plan anew: a plan file that claims too little is refused."""
-    epsilon = account(plan.event, plan.delta).epsilon
-    if epsilon > plan.epsilon * (1 + 1e-6):
-        _validate.fail(
-            "plan.epsilon", f"at least {epsilon!r}, what the mechanism costs", plan.epsilon
-        )
+    """Account for the plan anew, before anything is spent: a plan that states more epsilon or less
+    than its parameters give is refused.
+    """
+    recheck(plan.event, plan.epsilon, plan.delta, plan.accountants)

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors.numpy import load, save
 
 from privmix import _validate
-from privmix.accounting import account
 from privmix.dpsgd.augmentation import check_augmentation
 from privmix.dpsgd.gradients import (
     GradientSource,
@@ -45,6 +44,7 @@ from privmix.dpsgd.training_records import (
 )
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.noise import rounded_gaussian
+from privmix.planning.recheck import recheck
 from privmix.publishing.certificate import FILE_NAME
 from privmix.publishing.folder import file_digests
 from privmix.records.bounded import Progress
@@ -190,8 +190,8 @@ def check_training(
     research: bool = False,
 ) -> TrainingRecords | None:
     """Refuse what :func:`fit` would refuse of its public arguments; return the synthetic records."""
-    _recheck(plan)
     config = plan.config
+    recheck(config.event, plan.epsilon, plan.delta, plan.accountants)
     with deterministic(model.device):
         model.check(config)
     if {"jitter", "blur", "sobel"} & set(config.augmentation.transforms):
@@ -297,14 +297,6 @@ def _facts(
         feature_cache=getattr(model, "feature_cache", "none"),
         shapes=shapes,
     )
-
-
-def _recheck(plan: TrainingPlan) -> None:
-    """Account for the plan anew: a plan that claims too little is refused."""
-    epsilon = account(plan.config.event, plan.delta).epsilon
-    if epsilon > plan.epsilon * (1 + 1e-6):
-        allowed = f"at least {epsilon!r}, what the mechanism costs"
-        _validate.fail("plan.epsilon", allowed, plan.epsilon)
 
 
 def _seal(
