@@ -23,7 +23,7 @@ import numpy as np
 
 from privmix.backends import Job
 from privmix.backends.dask import DaskBackend
-from privmix.backends.dask import run as dask_run
+from privmix.backends import dask_run
 from privmix.clipping import FixedPoint
 from privmix.mechanism import MixtureConfig, mixture_config
 from privmix.records.bounded import BoundedRecords

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 from numpy.typing import ArrayLike
@@ -27,6 +28,7 @@ from privmix.publishing.release import Release, empty_preprocessor
 from privmix.records.binding import bound_records, feature_source
 from privmix.records.bounded import Progress, Records
 from privmix.rng import MasterKey, fresh_name
+from privmix.running.finished import FinishedFiles, check_sealed, warn_of_damage
 from privmix.running.journal import Charge, Journal, RunFolder, check_out, make_once, write_durably
 from privmix.running.ledger import ledger_charge
 from privmix.running.resources import parse_bytes, return_memory, spare_memory
@@ -208,6 +210,7 @@ def release_records(
     context = hashlib.sha256(plan.digest() + records.digest() + origin).digest()
 
     place = LocalBackend(threads) if backend is None else backend
+    made_here = False
 
     def prepare(run: RunFolder) -> None:
         if store is not None and Path(store).is_relative_to(out):
@@ -223,16 +226,19 @@ def release_records(
                 shared.store.give_up()
 
     def make(run: RunFolder, journal: Journal) -> None:
-        folder, key = run.release_folder, journal.key
-        mixed = _preprocess(folder, plan, _sampled(plan, records, key), key)
+        nonlocal made_here
+        folder, key, finished = run.release_folder, journal.key, FinishedFiles(run)
+        mixed = _preprocess(folder, plan, _sampled(plan, records, key), key, finished)
         job = Job(plan.mechanism, mixed, key, sums_bytes=sums_bytes)
         shared = SharedParts.of_run(run, store)
         if shared is None:
-            _write_parts(folder, plan, job, place, progress)
+            _write_parts(folder, plan, job, place, finished, progress)
         else:
             shared = _write_shared_parts(run, plan, job, place, shared, progress)
         digests = {} if shared is None else shared.digests
-        _seal(folder, plan, certificate.model_copy(update={"private": journal.private}), digests)
+        stamped = certificate.model_copy(update={"private": journal.private})
+        _seal(folder, plan, stamped, finished, digests)
+        made_here = True
 
     def finish(run: RunFolder) -> None:
         shared, folder = SharedParts.of_run(run, store), run.release_folder
@@ -240,6 +246,8 @@ def release_records(
         if sealed.model_copy(update={"files": {}, "private": True}) != certificate:
             # Cut off between sealing and publishing: the journal is gone, the plan is known still.
             _validate.fail(f"resuming {out}", "the plan it was begun with", "another")
+        if not made_here:  # the key is gone, so that nothing can be made again
+            check_sealed(run, sealed.files, {} if shared is None else shared.digests)
         if shared is not None:
             shared.store.complete(folder, FILE_NAME)
             if "://" not in shared.location:
@@ -284,33 +292,56 @@ def _check_count(plan: ReleasePlan, records: Records) -> None:
             _validate.fail("records", f"exactly num_records = {config.num_records}", records.count)
 
 
-def _preprocess(folder: Path, plan: ReleasePlan, records: Records, key: MasterKey) -> Records:
+def _preprocess(
+    folder: Path, plan: ReleasePlan, records: Records, key: MasterKey, finished: FinishedFiles
+) -> Records:
     """Run the plan's steps and return the records to mix.
 
     What a step publishes is kept as soon as it is made, and a resumed run reads it: another
     machine may round eigenvectors apart, and records transformed apart must never meet the same
-    noise twice.
+    noise twice. Results that were damaged are made again, and must be the same.
     """
     preprocessor = empty_preprocessor(plan)
     if preprocessor is None:
         return records
     path = folder / PREPROCESSING_NAME
-    preprocessor = preprocessor.with_results(path.read_bytes() if path.exists() else None)
+    preprocessor = preprocessor.with_results(_whole_results(path, finished))
     while not preprocessor.is_complete:
         preprocessor = preprocessor.run_next(records, key)
         if preprocessor.is_charged:
-            write_durably(path, preprocessor.to_bytes())
+            content = preprocessor.to_bytes()
+            digest = hashlib.sha256(content).hexdigest()
+            finished.record(f"{PREPROCESSING_NAME}: {len(preprocessor.results)}", digest)
+            write_durably(path, content)
     return preprocessor.transform_records(records)
 
 
+def _whole_results(path: Path, finished: FinishedFiles) -> bytes | None:
+    """Return what charged steps have published so far; None where there is nothing, or it is damaged."""
+    if not path.exists() and not path.is_symlink():
+        return None
+    if path.is_file() and not path.is_symlink():
+        content = path.read_bytes()
+        if finished.knows(PREPROCESSING_NAME, hashlib.sha256(content).hexdigest()):
+            return content
+    warn_of_damage(PREPROCESSING_NAME)
+    path.unlink()
+    return None
+
+
 def _write_parts(
-    folder: Path, plan: ReleasePlan, job: Job, backend: Backend, progress: Progress | None
+    folder: Path,
+    plan: ReleasePlan,
+    job: Job,
+    backend: Backend,
+    finished: FinishedFiles,
+    progress: Progress | None,
 ) -> None:
-    """Write the parts that are not there yet."""
+    """Write the parts that are not there yet as they were finished."""
     missing = []
     done = 0
     for number, pieces in enumerate(part_layout(plan.mechanism)):
-        if (folder / part_name(number)).exists():
+        if finished.is_whole(folder / part_name(number), part_name(number)):
             done += sum(block.num_rows for _, block in pieces)
         else:
             missing.append((number, pieces))
@@ -326,7 +357,10 @@ def _write_parts(
                     progress(done, plan.num_mixtures)
 
         for number, pieces in missing:
-            write_part(folder / part_name(number), plan.mechanism, pieces_done(pieces))
+            name = part_name(number)
+            write_part(
+                folder / name, plan.mechanism, pieces_done(pieces), partial(finished.record, name)
+            )
 
 
 def _write_shared_parts(
@@ -357,16 +391,25 @@ def _write_shared_parts(
 
 
 def _seal(
-    folder: Path, plan: ReleasePlan, certificate: Certificate, shared: dict[str, str]
+    folder: Path,
+    plan: ReleasePlan,
+    certificate: Certificate,
+    finished: FinishedFiles,
+    shared: dict[str, str],
 ) -> None:
     """Write the card and the certificate, which makes the folder a release.
 
-    ``shared`` are the digests of parts that are elsewhere.
+    What the disk has must be what was written. ``shared`` are the digests of parts that are elsewhere.
     """
     for leftover in folder.rglob("*.tmp"):
         leftover.unlink()
     write_durably(folder / CARD_NAME, dataset_card(plan).encode())
-    digests = dict(sorted((file_digests(folder) | shared).items()))
+    found = file_digests(folder)
+    for name, digest in found.items():
+        if name not in (CARD_NAME, PREPROCESSING_NAME) and digest != finished.digest(name):
+            allowed = "a part as this run wrote it; resume (--resume) makes it again"
+            _validate.fail(str(folder / name), allowed, "another file")
+    digests = dict(sorted((found | shared).items()))
     certificate = certificate.model_copy(update={"files": digests})
     write_durably(folder / FILE_NAME, certificate.to_bytes())
 

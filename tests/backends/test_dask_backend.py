@@ -37,11 +37,11 @@ from distributed import LocalCluster  # noqa: E402
 from distributed.security import Security  # noqa: E402
 
 from privmix import _validate  # noqa: E402
+from privmix.backends import dask as backend_module  # noqa: E402
+from privmix.backends import dask_cluster as cluster_module  # noqa: E402
+from privmix.backends import dask_run as run_module  # noqa: E402
+from privmix.backends import dask_worker as worker_module  # noqa: E402
 from privmix.backends.dask import DaskBackend  # noqa: E402
-from privmix.backends.dask import backend as backend_module  # noqa: E402
-from privmix.backends.dask import cluster as cluster_module  # noqa: E402
-from privmix.backends.dask import run as run_module  # noqa: E402
-from privmix.backends.dask import worker as worker_module  # noqa: E402
 
 # Ends of connections and event loops that a cluster leaves to the garbage collector.
 pytestmark = [

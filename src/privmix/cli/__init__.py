@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any, NoReturn
@@ -40,6 +41,7 @@ def _options(
 
 def main() -> NoReturn:
     """Run the command line. Exit status: 0, 2 for bad input (one line says what), 1 for failure."""
+    warnings.showwarning = _show_warning
     try:
         code = app(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
@@ -55,6 +57,11 @@ def main() -> NoReturn:
         if os.environ.get("PRIVMIX_DEBUG"):
             raise
         _fail(1, f"{type(error).__name__}: {error}")
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Write a warning of the library as one line, as all that is told."""
+    sys.stderr.write("warning: " + " ".join(str(message).split()) + "\n")
 
 
 def _fail(code: int, message: str) -> NoReturn:

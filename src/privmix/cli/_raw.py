@@ -208,17 +208,17 @@ def kept_features(out: Path) -> Iterator[Path]:
     No other run may use it meanwhile. It goes when the run is through. Where the run fails, what is
     in it stays for the next one, and the data holder is told.
     """
-    from privmix.running.journal import lock_folder
+    from privmix.running.journal import check_private, lock_folder
 
     folder = out.parent / f".{out.name}.features"
+    check_private(folder, out)
     found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     others = [name for name in found if "features.parquet" not in name and name != "lock"]
-    if folder.is_symlink() or others:
+    if others:
         allowed = f"a place beside which {folder.name} is free for features"
-        _validate.fail(f"out={out}", allowed, "a link" if folder.is_symlink() else "other files")
+        _validate.fail(f"out={out}", allowed, "other files")
     lock = lock_folder(folder, out)
     try:
-        folder.chmod(0o700)  # also of a folder that was there before
         yield folder
     except BaseException as error:
         if any(folder.glob("*.parquet")) or any(folder.glob(".*.parts/0*")):

@@ -49,6 +49,7 @@ from privmix.publishing.certificate import FILE_NAME
 from privmix.publishing.folder import file_digests
 from privmix.records.bounded import Progress
 from privmix.rng import MasterKey
+from privmix.running.finished import check_sealed, read_checked, warn_of_damage, write_checked
 from privmix.running.journal import Journal, RunFolder, check_out, make_once, write_durably
 from privmix.running.ledger import ledger_charge
 from privmix.sampling import bernoulli_inclusions
@@ -160,7 +161,10 @@ def fit(
         + (b"" if extractor is None else extractor.model_dump_json().encode())
     ).digest()
 
+    made_here = False
+
     def make(run: RunFolder, journal: Journal) -> None:
+        nonlocal made_here
         key, device = journal.key, model.device
         samples = None if public is None else as_samples(public, config.num_classes, device)
         histograms = GradientHistograms(config) if research else None
@@ -171,11 +175,14 @@ def fit(
             trained = _train(steps, parameters, run.folder, histograms, progress)
         stamped = certificate.model_copy(update={"private": journal.private})
         _seal(run.release_folder, stamped, model.state(config, trained), histograms)
+        made_here = True
 
     def finish(run: RunFolder) -> None:
         sealed = read_certificate(run.release_folder)
         if sealed.model_copy(update={"files": {}, "private": True}) != certificate:
             _validate.fail(f"resuming {out}", "the plan it was begun with", "another")
+        if not made_here:  # the key is gone, so that nothing can be made again
+            check_sealed(run, sealed.files)
 
     begun = Journal(context=context.hex(), private=not research)
     make_once(target, begun, make, finish, resume=resume, charge=charge, test_seed=test_seed)
@@ -262,8 +269,11 @@ def _train(
     config = steps.config
     checkpoint = folder / _STATE_NAME
     velocity, start = np.zeros_like(parameters), 0
-    if checkpoint.exists():
-        saved = load(checkpoint.read_bytes())
+    content = read_checked(checkpoint)
+    if content is None and checkpoint.exists():
+        warn_of_damage(_STATE_NAME)
+    if content is not None:
+        saved = load(content)
         parameters, velocity, start = saved["parameters"], saved["velocity"], int(saved["step"][0])
     due = monotonic() + _CHECKPOINT_SECONDS
     for step in range(start, config.num_steps):
@@ -280,7 +290,7 @@ def _train(
                 "velocity": velocity,
                 "step": np.array([step + 1]),
             }
-            write_durably(checkpoint, save(tensors), mode=0o600)
+            write_checked(checkpoint, save(tensors))
             due = monotonic() + _CHECKPOINT_SECONDS
     return parameters
 

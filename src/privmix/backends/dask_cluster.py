@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from privmix import _validate
-from privmix.backends.dask.worker import (
+from privmix.backends.dask_worker import (
     code_version,
     forget_run,
     open_share,

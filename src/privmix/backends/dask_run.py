@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privmix.backends import Job
-from privmix.backends.dask.cluster import (
+from privmix.backends.dask_cluster import (
     check_store,
     check_transport,
     check_worker,
     store_problem_of,
 )
-from privmix.backends.dask.worker import (
+from privmix.backends.dask_worker import (
     HeldRecords,
     add_sums_of_share,
     forget_run,
