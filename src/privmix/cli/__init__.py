@@ -13,6 +13,7 @@ import typer
 
 from privmix._validate import InvalidInputError
 from privmix.cli._common import OUT, app
+from privmix.cli._stopping import Stopped, stopped_by_signals, what_is_left
 
 # Importing a command's module registers it; the order is that of the help.
 _COMMANDS = "schema plan account extract release verify train evaluate fit ledger demo"
@@ -40,10 +41,13 @@ def _options(
 
 
 def main() -> NoReturn:
-    """Run the command line. Exit status: 0, 2 for bad input (one line says what), 1 for failure."""
+    """Run the command line. Exit status: 0, 2 for bad input (one line says what), 1 for failure, 130 and
+    143 where Ctrl-C or SIGTERM stopped it (one line says what is left and how to go on).
+    """
     warnings.showwarning = _show_warning
     try:
-        code = app(standalone_mode=False)
+        with stopped_by_signals():
+            code = app(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except InvalidInputError as error:
         _fail(2, str(error))
@@ -51,12 +55,15 @@ def main() -> NoReturn:
         if not str(error.format_message()).strip():  # a command without arguments shows its help
             sys.exit(2)
         _fail(2, error.format_message())
-    except (typer.Abort, KeyboardInterrupt):
-        _fail(1, "interrupted")
+    except Stopped as stop:
+        _fail(stop.exit_status, f"{stop}: {what_is_left(stop)}")
+    except (typer.Abort, KeyboardInterrupt) as error:
+        _fail(130, f"interrupted: {what_is_left(error)}")
     except Exception as error:
         if os.environ.get("PRIVMIX_DEBUG"):
             raise
-        _fail(1, f"{type(error).__name__}: {error}")
+        notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+        _fail(1, f"{type(error).__name__}: {error}{notes}")
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

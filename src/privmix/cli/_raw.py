@@ -222,10 +222,14 @@ def kept_features(out: Path) -> Iterator[Path]:
         yield folder
     except BaseException as error:
         if any(folder.glob("*.parquet")) or any(folder.glob(".*.parts/0*")):
-            ERR.print(
-                f"for your eyes only: private features are kept in {folder}, for another run with "
-                "the same --out; remove that folder if there will be none"
+            kept = (
+                f"private features are kept in {folder}, for another run with the same --out; remove "
+                "that folder if there will be none"
             )
+            if isinstance(error, _validate.InvalidInputError):
+                ERR.print(f"for your eyes only: {kept}")
+            else:
+                error.__notes__ = [kept]  # not what extracting to a file of its own would say
         else:
             shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, _validate.InvalidInputError) and str(folder) in error.place:

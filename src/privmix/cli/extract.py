@@ -95,7 +95,7 @@ def extract_command(
             replace=False,
             labels_as_text=facts is None and knows_texts_only(source),
         )
-    except BaseException as error:
+    except _validate.InvalidInputError as error:
         for note in getattr(error, "__notes__", ()):
             ERR.print(f"for your eyes only: {note}")
         raise

@@ -68,6 +68,7 @@ from privmix.preprocess import (
     UnitNorm,
     charged,
 )
+from privmix.running.journal import write_durably
 from privmix.running.resources import parse_bytes
 from privmix.schema import Schema
 
@@ -168,14 +169,24 @@ def plan_command(
         unit=unit,
     )
     if out is not None:
-        try:
-            out.write_text(plan.to_json() + "\n", encoding="utf-8")
-        except OSError as error:
-            _validate.fail("--out", "a file in a writable folder", f"{out}: {error.strerror}")
+        _write_plan(out, plan)
     if as_json:
         print_json(plan.to_dict())
     else:
         OUT.print(_plan_table(plan))
+
+
+def _write_plan(out: Path, plan: ReleasePlan) -> None:
+    """Write a plan file, whole or not at all."""
+    content = (plan.to_json() + "\n").encode()
+    try:
+        target = out.resolve()
+        if target.exists() and not target.is_file():  # a device or a pipe
+            target.write_bytes(content)
+        else:
+            write_durably(target, content)
+    except OSError as error:
+        _validate.fail("--out", "a file in a writable folder", f"{out}: {error.strerror}")
 
 
 def design_options(

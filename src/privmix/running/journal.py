@@ -97,6 +97,7 @@ class RunFolder:
         self._journal_path = self.folder / JOURNAL_NAME
         self._doomed_path = self._journal_path.with_suffix(".doomed")
         self._lock: int | None = None
+        self._begun = False  # or gone on with, here
 
     def __enter__(self) -> Self:
         self._lock = lock_folder(self.folder, self.out)
@@ -118,6 +119,11 @@ class RunFolder:
         try:
             if not self.is_unfinished:
                 shutil.rmtree(self.folder, ignore_errors=True)
+            elif error is not None and self._begun:
+                error.add_note(
+                    f"the run is kept in {self.folder}, private: the same command with --resume "
+                    "(resume=True) goes on with it, to the same bits and without a second charge"
+                )
         finally:
             os.close(self._lock)
             self._lock = None
@@ -151,6 +157,7 @@ class RunFolder:
 
     def begin(self, journal: Journal) -> None:
         """Write the journal of a new run, durably, before anything is charged or drawn."""
+        self._begun = True
         self._overwrite_key()
         for path in self.folder.iterdir():  # what an earlier run left is not this one's
             if path.name != _LOCK_NAME:
@@ -175,6 +182,7 @@ class RunFolder:
                 the bits depend on.
 
         """
+        self._begun = True
         content = self._journal_path.read_bytes()
         self._check_format(content)
         journal = Journal.from_json(content, place=JOURNAL_NAME)
@@ -388,10 +396,14 @@ def write_durably(
     unfinished = path.with_name(temporary or f"{path.name}.tmp")
     unfinished.unlink(missing_ok=True)
     handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:  # a full disk
+        unfinished.unlink(missing_ok=True)
+        raise
     unfinished.rename(path)
     sync(path.parent)
 
