@@ -13,6 +13,7 @@ SOURCE = Path(privmix.__file__).parent
 # The rooms of the house, from the ground up. A room imports from itself and from those before it,
 # wherever in a file the import stands.
 ORDER = [
+    "_compiled",
     "_validate",
     "rng",
     "accounting",
@@ -101,7 +102,7 @@ def test_no_modules_import_each_other_in_a_circle():
 def test_accounting_sees_no_data_module():
     for path in (SOURCE / "accounting").rglob("*.py"):
         rooms = {name.split(".")[1] for name in imported_modules(path)}
-        assert rooms <= {"_validate", "accounting"}
+        assert rooms <= {"_compiled", "_validate", "accounting"}
 
 
 def test_core_needs_no_extra():
@@ -131,3 +132,23 @@ assert all(hasattr(privmix, name) for name in privmix.__all__)
 assert not hasattr(privmix, "NoSuchThing")
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_installation_that_nothing_can_be_written_to(tmp_path):
+    """Compiled code is then not kept, which one line says; the caller's code is what it was."""
+    code = """
+import sys
+import numba.core.caching as caching
+
+# As where the package's folder, the home and the cache folder are read-only.
+caching.CacheImpl._locator_classes = []
+sys.argv = ["privmix", "--version"]
+from privmix.cli import main
+main()
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.startswith("privmix ")
+    assert told.stderr.count("NUMBA_CACHE_DIR") == 1

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from privmix._compiled import njit
 
 _LARGEST = 32767  # of int16, the same on both sides of zero
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from privmix._compiled import njit
 from privmix.sampling import Inclusions
 
 # 65536 int16 values sum to at most 2^31 in magnitude minus one step: |-32767| * 65536 < 2^31.

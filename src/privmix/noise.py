@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 import mpmath
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from privmix._compiled import njit
 from privmix.rng import KeyStream
 
 _STRIPS_PER_STDDEV = 32

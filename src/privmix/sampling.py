@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import mpmath
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from privmix._compiled import njit
 from privmix.rng import KeyStream
 
 # Random weights are multiples of one over this.

@@ -31,13 +31,13 @@ from functools import cached_property, wraps
 from typing import ParamSpec, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy import fft
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import ndtri
 
 from privmix import _validate
+from privmix._compiled import njit
 from privmix._validate import InvalidInputError
 from privmix.accounting.events import (
     ComposedEvent,

@@ -138,7 +138,11 @@ def same_extractor(
 
 def check_source(source: Path) -> None:
     """Refuse a path that leads nowhere, before anything else is done."""
-    if not source.exists():
+    try:
+        found = source.exists()
+    except OSError as error:  # a name that is too long, a folder that is shut
+        _validate.fail(str(source), "an existing file or folder", error.strerror)
+    if not found:
         _validate.fail(str(source), "an existing file or folder", "no such file")
 
 

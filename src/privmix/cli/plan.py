@@ -141,6 +141,8 @@ def plan_command(
             _validate.fail(option, "a number, unless --schema is given", "nothing")
         if facts is not None and value is not None:
             _validate.fail(option, "nothing beside --schema, which states it", value)
+        if value is not None:
+            _validate.size(name, value, place=option)
     known: dict[str, Any] = sizes if facts is None else planned_sizes(facts)
     unit = PrivacyUnit(unit_column, max_records_per_unit)
     if explain:

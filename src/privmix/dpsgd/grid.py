@@ -12,8 +12,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from privmix._compiled import njit
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -25,9 +25,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from privmix._compiled import njit
 from privmix.dpsgd.grid import ExactSum, HeadGrid
 from privmix.running.resources import default_threads, torch_pool
 

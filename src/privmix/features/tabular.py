@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from privmix._compiled import njit
 from privmix.features.base import BaseExtractor, make_identity
 from privmix.inputs.extractor import ExtractorIdentity, InputKind, Progress
 from privmix.inputs.raw.blocks import fail_record, object_array

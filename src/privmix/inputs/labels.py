@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from privmix import _validate
+from privmix._compiled import njit
 from privmix.inputs.arrays import from_categories, to_array
 from privmix.schema import Target
 

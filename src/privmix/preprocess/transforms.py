@@ -7,9 +7,9 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from privmix._compiled import njit
 from privmix.rng import KeyStream
 
 Matrix = NDArray[np.float64]

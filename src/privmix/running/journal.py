@@ -366,6 +366,13 @@ def check_private(folder: Path, out: Path) -> None:
 
 def check_out(out: str | Path) -> Path:
     """Return the absolute path of a release folder that can be made, or fail."""
+    try:
+        return _free_place(out)
+    except OSError as error:  # a name that is too long, a folder that is shut
+        _validate.fail(f"out={out}", "a place in a writable folder", error.strerror)
+
+
+def _free_place(out: str | Path) -> Path:
     path = Path(out).absolute()
     free = "a folder that does not exist yet or is empty"
     if path.is_symlink():
