@@ -21,9 +21,8 @@ import time
 
 import numpy as np
 
-from privmix.backends import Job
+from privmix.backends import Job, dask_run
 from privmix.backends.dask import DaskBackend
-from privmix.backends import dask_run
 from privmix.clipping import FixedPoint
 from privmix.mechanism import MixtureConfig, mixture_config
 from privmix.records.bounded import BoundedRecords

@@ -38,6 +38,7 @@ ORDER = [
     "engine",
     "learners",
     "dpsgd",
+    "spending",
     "datasets",
     "cli",
 ]
@@ -146,9 +147,7 @@ sys.argv = ["privmix", "--version"]
 from privmix.cli import main
 main()
 """
-    told = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
     assert told.stdout.startswith("privmix ")
     assert told.stderr.count("NUMBA_CACHE_DIR") == 1

@@ -17,6 +17,7 @@ from privmix.backends.local import LocalBackend
 from privmix.inputs.arrays import Source
 from privmix.inputs.extractor import Extractor, ExtractorIdentity
 from privmix.inputs.labels import BadRecordPolicy
+from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares
 from privmix.mixer import Rows
 from privmix.planning.plan import ReleasePlan
 from privmix.planning.recheck import recheck
@@ -46,9 +47,12 @@ def release(
     out: str | Path,
     units: ArrayLike | None = None,
     on_bad_record: BadRecordPolicy = "error",
+    max_bad_share: float = MAX_BAD_SHARE,
+    max_missed_share: float = MAX_MISSED_SHARE,
     resume: bool = False,
     ledger: str | Path | None = None,
     dataset_id: str | None = None,
+    who: str | None = None,
     test_seed: int | None = None,
     backend: BackendName = "local",
     scheduler: str | None = None,
@@ -72,10 +76,14 @@ def release(
         units: (count,) integers or strings, the owner of each record, for a plan with a
             ``unit_column``; a sample of at most ``max_records_per_unit`` of each is mixed.
         on_bad_record: ``error`` or ``zero``; see ``records.bound_records``.
+        max_bad_share: With ``zero``, a larger share of bad records stops before anything is spent.
+        max_missed_share: A larger share of a column's values outside the schema of the ``tabular``
+            extractor stops likewise.
         resume: Go on with a run into ``out`` that was cut off: same plan, same records, same bits,
             no second charge.
         ledger: Ledger file to charge before anything is drawn.
         dataset_id: The data set's name in the ledger.
+        who: Who releases, for the ledger: free text; the login name by default.
         test_seed: For tests only: repeatable rows that are **not private**; the certificate says
             so and ``verify`` rejects it.
         backend: Where the mixing runs: ``local``, ``dask`` or ``cuda``; see
@@ -119,11 +127,29 @@ def release(
     check_units(plan, units is not None)
     limit = None if max_memory is None else parse_bytes("max_memory", max_memory)
     threads = plan.most_threads(limit) if threads is None else threads
-    charge = ledger_charge(ledger, dataset_id, plan.event, note=target.name)
+    charge = ledger_charge(
+        ledger,
+        dataset_id,
+        plan.event,
+        name=str(out),
+        kind="release",
+        private=test_seed is None,
+        who=who,
+    )
     if extractor is not None:
+        if hasattr(extractor, "tally"):
+            shares = Shares(max_bad_share, max_missed_share)
+            extractor.tally(features).check("features", shares)
         features = extractor.transform(features)  # type: ignore[arg-type]
     records, sums_bytes = read_records(
-        features, labels, plan, on_bad_record, units=units, max_memory=limit, threads=threads
+        features,
+        labels,
+        plan,
+        on_bad_record,
+        units=units,
+        max_bad_share=max_bad_share,
+        max_memory=limit,
+        threads=threads,
     )
     with open_backend(backend, threads, scheduler, workers) as place:
         return release_records(
@@ -148,6 +174,7 @@ def read_records(
     on_bad_record: BadRecordPolicy,
     *,
     units: ArrayLike | None,
+    max_bad_share: float = MAX_BAD_SHARE,
     max_memory: int | None,
     threads: int,
     place: str = "max_memory",
@@ -170,6 +197,7 @@ def read_records(
         plan.data_schema,
         on_bad_record,
         units=units,
+        max_bad_share=max_bad_share,
         in_memory=layout.in_memory,
         threads=threads,
         progress=progress,
@@ -195,7 +223,7 @@ def release_records(
     """Publish bounded records: draw and write in a private run folder, seal, and move into place.
 
     ``charge`` is called with the run's name before the key is drawn, and again, with the same name,
-    when the run is resumed.
+    when the run is resumed; it is told the certificate's digest before the release appears.
     ``sums_bytes`` bounds the sums of one sweep over streamed records. Without a ``backend``, that many
     ``threads`` of this process do the mixing. ``store`` is a shared store for the parts, out of
     ``shared_store.store_location``.
@@ -225,7 +253,7 @@ def release_records(
             finally:
                 shared.store.give_up()
 
-    def make(run: RunFolder, journal: Journal) -> None:
+    def make(run: RunFolder, journal: Journal) -> str:
         nonlocal made_here
         folder, key, finished = run.release_folder, journal.key, FinishedFiles(run)
         mixed = _preprocess(folder, plan, _sampled(plan, records, key), key, finished)
@@ -237,8 +265,9 @@ def release_records(
             shared = _write_shared_parts(run, plan, job, place, shared, progress)
         digests = {} if shared is None else shared.digests
         stamped = certificate.model_copy(update={"private": journal.private})
-        _seal(folder, plan, stamped, finished, digests)
+        digest = _seal(folder, plan, stamped, finished, digests)
         made_here = True
+        return digest
 
     def finish(run: RunFolder) -> None:
         shared, folder = SharedParts.of_run(run, store), run.release_folder
@@ -396,8 +425,8 @@ def _seal(
     certificate: Certificate,
     finished: FinishedFiles,
     shared: dict[str, str],
-) -> None:
-    """Write the card and the certificate, which makes the folder a release.
+) -> str:
+    """Write the card and the certificate, which makes the folder a release; return its digest.
 
     What the disk has must be what was written. ``shared`` are the digests of parts that are elsewhere.
     """
@@ -412,6 +441,7 @@ def _seal(
     digests = dict(sorted((found | shared).items()))
     certificate = certificate.model_copy(update={"files": digests})
     write_durably(folder / FILE_NAME, certificate.to_bytes())
+    return certificate.digest()
 
 
 def _make_alike(folder: Path) -> None:

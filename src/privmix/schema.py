@@ -106,13 +106,7 @@ class Schema(FrozenModel):
         if value is None:  # as a template leaves it
             allowed = 'the public list of classes; for example "classes": ["no", "yes"]'
             _validate.fail("classes", allowed, "nothing")
-        if isinstance(value, list | tuple | range):
-            value = tuple(value)
-        else:
-            _validate.fail("classes", "a list of integers or of strings", repr(value))
-        integers = all(isinstance(c, int) and not isinstance(c, bool) for c in value)
-        if not integers and not all(isinstance(c, str) for c in value):
-            _validate.fail("classes", "all integers or all strings", "a mixture or another type")
+        value = check_classes(value)
         if len(value) < 1 or len(set(value)) != len(value):
             _fail_classes(value)
         return value
@@ -185,6 +179,33 @@ class Schema(FrozenModel):
     def num_classes(self) -> int:
         """Number of classes K."""
         return len(self.classes)
+
+
+def check_classes(value: object) -> tuple[int, ...] | tuple[str, ...]:
+    """Return classes as a tuple; refuse those that some array would make one of.
+
+    NumPy has no type for integers on both sides of 2^63 but doubles, its arrays of texts drop NULs
+    at the end, and half a character has no bytes.
+    """
+    if not isinstance(value, list | tuple | range):
+        _validate.fail("classes", "a list of integers or of strings", repr(value))
+    classes = tuple(value)
+    if all(isinstance(c, int) and not isinstance(c, bool) for c in classes):
+        if not all(-(2**63) <= c < 2**63 for c in classes):
+            _validate.fail("classes", "integers of 64 bits with a sign", "a larger one")
+    elif not all(isinstance(c, str) for c in classes):
+        _validate.fail("classes", "all integers or all strings", "a mixture or another type")
+    elif not all(c.isascii() or _is_text(c) for c in classes) or any("\0" in c for c in classes):
+        _validate.fail("classes", "texts in UTF-8 without NUL characters", "another")
+    return classes
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _fail_classes(classes: tuple[int, ...] | tuple[str, ...]) -> NoReturn:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any, NoReturn
@@ -12,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from privmix._validate import InvalidInputError
-from privmix.cli._common import OUT, app
+from privmix.cli._common import ERR, OUT, app
 from privmix.cli._stopping import Stopped, stopped_by_signals, what_is_left
 
 # Importing a command's module registers it; the order is that of the help.
@@ -46,7 +48,7 @@ def main() -> NoReturn:
     """
     warnings.showwarning = _show_warning
     try:
-        with stopped_by_signals():
+        with stopped_by_signals(), _telling():
             code = app(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except InvalidInputError as error:
@@ -69,6 +71,19 @@ def main() -> NoReturn:
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """Write a warning of the library as one line, as all that is told."""
     sys.stderr.write("warning: " + " ".join(str(message).split()) + "\n")
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    """Print what is noted beside bad input: for the data holder's eyes only. What is noted beside other
+    ends stands in their own line.
+    """
+    try:
+        yield
+    except InvalidInputError as error:
+        for note in getattr(error, "__notes__", ()):
+            ERR.print(f"for your eyes only: {note}", markup=False)
+        raise
 
 
 def _fail(code: int, message: str) -> NoReturn:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from errno import EEXIST
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any
@@ -160,6 +162,31 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         _validate.fail(str(path), "a readable JSON file", getattr(error, "strerror", None) or error)
+
+
+def write_text(path: Path, text: str, *, new: bool = False) -> None:
+    """Write a file for ``--out``, whole or not at all; if ``new``, only where there is none."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        if new and path.exists():
+            raise FileExistsError(EEXIST, os.strerror(EEXIST))
+        if path.exists() and not path.is_file():  # a pipe, or a terminal
+            path.write_text(text, encoding="utf-8")
+            return
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if new:
+            path.hardlink_to(temporary)
+        else:
+            temporary.replace(path.resolve())
+    except OSError as error:
+        allowed = f"a {'new ' * new}file in a writable folder"
+        _validate.fail("--out", allowed, f"{path}: {error.strerror}")
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def read_schema(path: Path) -> Schema:

@@ -46,6 +46,7 @@ from privmix.cli._common import (
     print_json,
     read_schema,
     refuse_beside,
+    write_text,
 )
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.planning.rule import recommend_design
@@ -68,7 +69,6 @@ from privmix.preprocess import (
     UnitNorm,
     charged,
 )
-from privmix.running.journal import write_durably
 from privmix.running.resources import parse_bytes
 from privmix.schema import Schema
 
@@ -171,24 +171,11 @@ def plan_command(
         unit=unit,
     )
     if out is not None:
-        _write_plan(out, plan)
+        write_text(out, plan.to_json() + "\n")
     if as_json:
         print_json(plan.to_dict())
     else:
         OUT.print(_plan_table(plan))
-
-
-def _write_plan(out: Path, plan: ReleasePlan) -> None:
-    """Write a plan file, whole or not at all."""
-    content = (plan.to_json() + "\n").encode()
-    try:
-        target = out.resolve()
-        if target.exists() and not target.is_file():  # a device or a pipe
-            target.write_bytes(content)
-        else:
-            write_durably(target, content)
-    except OSError as error:
-        _validate.fail("--out", "a file in a writable folder", f"{out}: {error.strerror}")
 
 
 def design_options(

@@ -58,6 +58,8 @@ from privmix.cli._raw import (
     Device,
     ExtractorSpec,
     ImageColumn,
+    MaxBadShare,
+    MaxMissedShare,
     TextColumn,
     build_extractor,
     check_columns,
@@ -68,6 +70,7 @@ from privmix.cli._raw import (
     other_columns,
 )
 from privmix.cli.plan import design_options, make_plan, preprocessing_steps
+from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE
 from privmix.planning.plan import PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.records.bounded import Records
 from privmix.running.resources import parse_bytes, spare_memory
@@ -125,6 +128,8 @@ def release_command(
             "owner; raw: a damaged image, a wrong cell, ...); zero: blank it, whatever the others are."
         ),
     ] = "error",
+    max_bad_share: MaxBadShare = MAX_BAD_SHARE,
+    max_missed_share: MaxMissedShare = MAX_MISSED_SHARE,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and check everything, say so, and stop.")
     ] = False,
@@ -135,6 +140,9 @@ def release_command(
         Path | None, typer.Option(help="Ledger to charge before anything is drawn.")
     ] = None,
     dataset_id: Annotated[str | None, typer.Option(help="The data set's name there.")] = None,
+    who: Annotated[
+        str | None, typer.Option(help="By whom, for the ledger: free text [the login name].")
+    ] = None,
     backend: Annotated[
         str, typer.Option(help="Where the mixing runs: local, dask or cuda; the rows are the same.")
     ] = "local",
@@ -180,7 +188,7 @@ def release_command(
     from privmix.inputs.extractor import FeaturesHeader
     from privmix.inputs.readers import open_labelled
     from privmix.running.journal import RunFolder, check_out
-    from privmix.running.ledger import Ledger, ledger_charge
+    from privmix.running.ledger import ledger_charge
     from privmix.running.shared_store import store_location
 
     if threads is not None:
@@ -219,12 +227,20 @@ def release_command(
         _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     unit_column = made.unit_column
-    charge = ledger_charge(ledger, dataset_id, made.event, note=str(out))
+    charge = ledger_charge(
+        ledger,
+        dataset_id,
+        made.event,
+        name=str(out),
+        kind="release",
+        private=test_seed is None,
+        who=who,
+    )
     threads = made.most_threads(limit) if threads is None else threads
     place = open_backend(backend, threads, scheduler, workers)
     unfinished = RunFolder(target).is_unfinished
-    if ledger is not None and dataset_id is not None and not unfinished:
-        Ledger(ledger).check(dataset_id, made.event)  # before the records are looked at
+    if charge is not None and not unfinished:
+        charge.check()  # before the records are looked at
     with ExitStack() as kept:
         if extractor is not None:
             refuse_beside("--extractor", among(("features_key", "label_key", "labels"), asked))
@@ -239,6 +255,8 @@ def release_command(
                 image_column=image_column,
                 unit_column=unit_column,
                 on_bad_record=on_bad_record,
+                max_bad_share=max_bad_share,
+                max_missed_share=max_missed_share,
                 target=made.data_schema.target,
                 classes=made.data_schema.classes,
             )
@@ -268,6 +286,7 @@ def release_command(
                 made,
                 on_bad_record,  # type: ignore[arg-type]
                 units=data.units,
+                max_bad_share=max_bad_share,
                 max_memory=limit,
                 threads=threads,
                 place="--max-memory",
@@ -296,6 +315,8 @@ def release_command(
                 extractor=None if header is None else header.extractor,
                 progress=progress,
             )
+    if charge is not None and charge.receipt is not None:
+        ERR.print(f"ledger: {charge.receipt.told('the release')}", markup=False)
     size = 4 * sum(part.num_mixtures * part.row_width for part in made.mechanism.components)
     ERR.print(
         f"{published.num_mixtures} rows, {size / 1e6:.1f} MB, in {monotonic() - started:.1f} s"

@@ -19,6 +19,7 @@ from privmix.accounting import (
     calibrate_noise_multiplier,
 )
 from privmix.dpsgd.augmentation import AugmentationPlan
+from privmix.schema import check_classes
 
 # At this multiplier the noise on the integer grid is still within what the sampler can draw.
 MAX_NOISE_MULTIPLIER = 1000.0
@@ -59,10 +60,7 @@ class TrainingConfig(FrozenModel):
     @field_validator("classes", mode="before")
     @classmethod
     def _check_classes(cls, value: object) -> object:
-        names = tuple(value) if isinstance(value, list | tuple | range) else ()
-        whole = all(isinstance(name, int) and not isinstance(name, bool) for name in names)
-        if not (whole or all(isinstance(name, str) for name in names)):
-            _validate.fail("classes", "all integers or all strings", "a mixture or another type")
+        names = check_classes(value)
         if len(names) < 2 or len(set(names)) != len(names):
             _validate.fail("classes", "at least two distinct classes", repr(value)[:80])
         return names

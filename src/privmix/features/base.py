@@ -6,11 +6,14 @@ import hashlib
 import importlib
 import json
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import FrozenInstanceError, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -290,6 +293,50 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if shown:
             logging.enable_progress_bar()
+
+
+_LOCAL_ONLY: ContextVar[bool] = ContextVar("local_only", default=False)
+
+
+@contextmanager
+def local_only() -> Iterator[None]:
+    """Let models be loaded from this machine alone: no hub hears of what is asked for."""
+    before = _LOCAL_ONLY.set(True)
+    try:
+        yield
+    finally:
+        _LOCAL_ONLY.reset(before)
+
+
+def is_local_only() -> bool:
+    """Whether models are looked for on this machine alone."""
+    return _LOCAL_ONLY.get()
+
+
+def refuse_download(model: str) -> None:
+    """Refuse a model whose library may fetch it, where that is not asked for."""
+    if is_local_only():
+        allowed = "a model of this machine, or --allow-download to fetch what a certificate names"
+        _validate.fail(f"model {model}", allowed, "one that is fetched by its name")
+
+
+def download_remedy() -> str:
+    """Return what an error about a model that is not there adds."""
+    return "; --allow-download fetches one that is not on this machine" if is_local_only() else ""
+
+
+def public_model(model: str) -> dict[str, str | int | float | bool]:
+    """Return the parameter that names a model, or nothing where it may be a path.
+
+    A path tells of the machine that it lies on, and certificates are public. Names of hubs have at
+    most one slash; ``ARCHITECTURE/WEIGHTS`` and ``hf-hub:OWNER/NAME`` are names.
+    """
+    bare = model.removeprefix("hf-hub:").removeprefix("hf_hub:")
+    parts = [bare, *bare.split("/", 1)]
+    named = re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?(@[\w.-]+)?", bare)
+    if named is None or any(Path(part).exists() for part in parts if part):
+        return {}
+    return {"model": model}
 
 
 def make_identity(
