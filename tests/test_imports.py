@@ -42,7 +42,7 @@ ORDER = [
     "datasets",
     "cli",
 ]
-MOST_FILES = 14  # directly under src/privmix
+MOST_FILES = 15  # directly under src/privmix
 
 
 def imported_modules(path: Path) -> set[str]:
