@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distributed import Client, LocalCluster
 
 # Of the HTTP servers that Dask starts beside its own: nothing is served to whoever asks.
-_NO_PAGES = {
+_NO_PAGES: dict[str, list[str]] = {
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
 }

@@ -277,6 +277,8 @@ def make_plan(
     unit: PrivacyUnit = RECORD,
 ) -> ReleasePlan:
     """Plan with one unknown: the noise, epsilon, or what ``solve_for`` names."""
+    for name in ("num_records", "num_classes", "num_features"):
+        _validate.size(name, sizes[name])
     if epsilon is not None:
         _validate.real("--epsilon", epsilon, at_least=1e-6, at_most=1e4)
     if preprocessing and not any(isinstance(step, Center) for step in preprocessing):
