@@ -18,7 +18,7 @@ from privmix.cli._common import ERR, OUT, app
 from privmix.cli._stopping import Stopped, stopped_by_signals, what_is_left
 
 # Importing a command's module registers it; the order is that of the help.
-_COMMANDS = "schema plan account extract release verify train evaluate fit ledger demo"
+_COMMANDS = "schema plan account extract release sign verify train evaluate fit ledger demo"
 for _command in _COMMANDS.split():
     import_module(f"privmix.cli.{_command}")
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from privmix import _validate
 from privmix.accounting import Event, Reading, account
+from privmix.accounting.stated import stated_epsilon
 
 # Two machines' accountants agree far better than this.
 _TOLERANCE = 1e-6
@@ -33,7 +34,8 @@ def recheck(
 
     """
     due = account(event, delta)
-    if not _same(epsilon, due.epsilon):
+    # Too little is too little to the last bit that a certificate states.
+    if due.epsilon > stated_epsilon(epsilon) or not _same(epsilon, due.epsilon):
         allowed = f"{due.epsilon!r}, what the mechanism costs at delta {delta:g}"
         _validate.fail("plan.epsilon", allowed, epsilon)
     for name in sorted({*accountants, *due.accountants}):
