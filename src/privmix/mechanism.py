@@ -118,7 +118,7 @@ def check_target(design: Design, target: Target, num_classes: int) -> None:
     if not admits(design, target):
         others = ", ".join(name for name in DESIGNS if name not in _CLASS_DESIGNS)
         _validate.fail("design", f"{others} for target {target}: labels are no classes", design)
-    _validate.integer("num_classes", num_classes, at_least=1 if target == "regression" else 2)
+    _validate.size("num_classes", num_classes, at_least=1 if target == "regression" else 2)
 
 
 class MixtureConfig(FrozenModel):
@@ -175,10 +175,11 @@ class MixtureConfig(FrozenModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         for name in ("num_records", "num_features", "num_mixtures"):
-            _validate.integer(name, getattr(self, name))
+            _validate.size(name, getattr(self, name))
         check_target(self.design, self.target, self.num_classes)
         _validate.probability("sampling_prob", self.sampling_prob)
-        _validate.real("mix_size", self.mix_size, above=0.0, at_most=self.num_records)
+        smallest = _validate.SMALLEST_MIX_SIZE
+        _validate.real("mix_size", self.mix_size, at_least=smallest, at_most=self.num_records)
         for name in ("noise_multiplier", "feature_noise_multiplier", "label_noise_multiplier"):
             if (value := getattr(self, name)) is not None:
                 _validate.real(name, value, above=0.0)

@@ -130,7 +130,7 @@ class Schema(FrozenModel):
     @field_validator("num_features", "num_records")
     @classmethod
     def _check_counts(cls, value: int, info: object) -> int:
-        return _validate.integer(getattr(info, "field_name", "count"), value)
+        return _validate.size(getattr(info, "field_name", "num_records"), value)
 
     @field_validator("feature_clip_norm", mode="before")
     @classmethod

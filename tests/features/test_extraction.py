@@ -18,6 +18,7 @@ from privmix.features.extraction import extract, parts_folder, transform_records
 from privmix.inputs.extractor import FeaturesHeader
 from privmix.inputs.raw import open_records
 from privmix.inputs.readers import read_labelled
+from privmix.running.finished import DamagedFileWarning
 
 
 @pytest.fixture(autouse=True)
@@ -109,9 +110,16 @@ def test_parts_of_other_records_are_made_again(tmp_path):
     assert again.calls == []
     # A damaged part, and another input, of which the file must hold nothing old.
     part = parts_folder(out) / "00000001"
-    part.write_bytes(part.read_bytes()[:-1])
-    extract(source(), again, out, keep_parts=True)
-    assert sum(again.calls) == 4
+    whole = part.read_bytes()
+    flipped = bytearray(whole)
+    flipped[-3] ^= 1
+    for damaged in (whole[:-1], b"", bytes(flipped)):
+        again.calls.clear()
+        part.write_bytes(damaged)
+        with pytest.warns(DamagedFileWarning, match="00000001 was damaged"):
+            extract(source(), again, out, keep_parts=True)
+        assert sum(again.calls) == 4
+        assert part.read_bytes() == whole
     other = tmp_path / "other.parquet"
     extract(source(seed=1), Counting([]), other)
     extract(source(seed=1), again, out)

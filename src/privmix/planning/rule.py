@@ -145,15 +145,15 @@ def recommend_design(
         InvalidInputError: An argument out of range.
 
     """
-    n = _validate.integer("num_records", num_records)
-    k = _validate.integer("num_classes", num_classes, at_least=2)
-    d = _validate.integer("num_features", num_features)
+    n = _validate.size("num_records", num_records)
+    k = _validate.size("num_classes", num_classes, at_least=2)
+    d = _validate.size("num_features", num_features)
     budget = _validate.real("epsilon", epsilon, above=0.0)
     gdp_mu = gdp_mu_from(budget, _validate.delta("delta", delta))
     gdp_mu *= math.sqrt(_validate.probability("budget_share", budget_share))
     rows = max(n, _ROWS_PER_FEATURE * d)
     if num_mixtures is not None:
-        rows = _validate.integer("num_mixtures", num_mixtures)
+        rows = _validate.size("num_mixtures", num_mixtures)
     found = []
     for share in (_center_share(n, d, gdp_mu), None):
         size = _Sizes(n, k, d, gdp_mu, share, rows)
@@ -235,6 +235,9 @@ _ALTERNATIVES: dict[Design, Callable[[_Sizes, Design, Any], Alternative]] = {
     "poisson": _mixtures,
     "stratified": _class_sums,
 }
+
+
+TUNED_DESIGNS = frozenset(_ALTERNATIVES)
 
 
 def _sampling_prob(design: Design, size: _Sizes, gdp_mu: float) -> float:
