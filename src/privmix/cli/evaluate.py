@@ -217,14 +217,14 @@ def _load(path: Path, device: str | None) -> _Scored:
 def _load_folder(path: Path, device: str | None) -> _Scored:
     """Load a linear head on features: what other models stand on is not in their folders."""
     from privmix.dpsgd import LinearHead, TrainedModel
-    from privmix.dpsgd.model_certificate import read_certificate
+    from privmix.dpsgd.model_certificate import check_model_files, read_certificate
+    from privmix.foreign.files import ForeignFolder
     from privmix.inputs.labels import match_labels
     from privmix.learners.scores import accuracy
-    from privmix.publishing.folder import file_digests
 
     certificate = read_certificate(path)
-    if file_digests(path) != certificate.files:
-        _validate.fail(str(path), "a model as it was sealed; see privmix verify", "a changed one")
+    if changed := check_model_files(ForeignFolder(path), certificate):
+        _validate.fail(str(path), "a model as it was sealed; see privmix verify", changed[0])
     head = LinearHead(None, device=device or "cpu")
     if (facts := certificate.model).architecture != head.architecture or facts.kind != head.kind:
         allowed = "a model of features; score one of images in Python, by dpsgd.TrainedModel"

@@ -19,6 +19,8 @@ from privmix.foreign.files import MOST_JSON_BYTES
 
 _BYTES = {"F64": 8, "F32": 4, "F16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 _METADATA = "__metadata__"
+# One value for a name, and nothing between them: no room for what nobody reads.
+_COMPACT: dict[str, Any] = {"separators": (",", ":"), "ensure_ascii": False}
 _MOST_TENSORS = 100_000
 _MOST_DIMENSIONS = 32  # as many as every version of NumPy has
 
@@ -49,12 +51,15 @@ def _check_header(content: bytes, place: str, allowed: str) -> dict[str, str]:
     length = int.from_bytes(content[:8], "little")
     if len(content) < 8 or length > min(len(content) - 8, MOST_JSON_BYTES):
         _validate.fail(place, allowed, "another file, or a truncated one")
+    text = content[8 : 8 + length]
     try:
-        header = json.loads(content[8 : 8 + length])
+        header = json.loads(text)
     except (ValueError, RecursionError) as error:
         _validate.fail(place, allowed, _first_line(error))
     if not isinstance(header, dict) or len(header) > _MOST_TENSORS:
         _validate.fail(place, allowed, "another header")
+    if json.dumps(header, **_COMPACT).encode(errors="replace") != text.rstrip(b" "):
+        _validate.fail(place, allowed, "a header that is not written as privmix writes it")
     metadata = header.pop(_METADATA, {})
     texts = isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())
     if not texts:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from privmix import _validate
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.preprocess import Preprocessor
-from privmix.publishing.release import Release
+from privmix.publishing.release import Release, Table
 from privmix.schema import Target
 
 Matrix = NDArray[np.float64]
@@ -108,9 +108,18 @@ ReleaseOrFolder = ReleaseLike | str | PathLike[str]
 
 
 def as_release(release: ReleaseOrFolder) -> ReleaseLike:
-    """Open a release's folder; return anything that reads like a release as it is."""
+    """Open a release's folder; return anything that reads like a release as it is.
+
+    Raises:
+        InvalidInputError: No release; or a certificate that says more of its rows than its parts hold,
+            by which a learner would take memory.
+
+    """
     if isinstance(release, str | PathLike):
-        return Release(Path(release))
+        release = Release(Path(release))
+    if isinstance(release, Table):
+        _ = release.parts.layout
+        return release
     if not hasattr(release, "iter_blocks"):
         allowed = "a privmix.Release or its folder: learners see no records"
         _validate.fail("release", allowed, type(release).__name__)

@@ -159,6 +159,8 @@ class Table:
         place = self.files.place(PREPROCESSING_NAME)
         content = None
         if empty.is_charged:
+            if not self.files.exists(PREPROCESSING_NAME):
+                _validate.fail(place, "the results of preprocessing", "no such file")
             content = self.files.read(PREPROCESSING_NAME, empty.size_bounds()[1])
         found = empty.with_results(content, place)
         if not found.is_complete:
