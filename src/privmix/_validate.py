@@ -18,16 +18,15 @@ from pydantic import (
     model_serializer,
 )
 
-
 _LONGEST_TEXT = 2000
 
 
 def printable(text: object, most: int | None = None) -> str:
-    """Return text as it may be shown: on one line, without a character that a terminal acts on.
+    r"""Return text as it may be shown: on one line, without a character that a terminal acts on.
 
     Names, values and messages from elsewhere pass through here before anybody sees them: escape
     sequences, ends of lines, marks that turn the direction of writing and bytes that are no UTF-8
-    become ``\\x1b``, ``\\n``, ``\\u202e`` and ``\\xff``. What was shown already stays as it is.
+    become ``\x1b``, ``\n``, ``\u202e`` and ``\xff``. What was shown already stays as it is.
 
     Args:
         text: What to show.

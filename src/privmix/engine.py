@@ -11,6 +11,7 @@ from pathlib import Path
 from numpy.typing import ArrayLike
 
 from privmix import _validate
+from privmix._validate import printable
 from privmix.accounting import account
 from privmix.backends import Backend, BackendName, Job, open_backend
 from privmix.backends.local import LocalBackend
@@ -117,7 +118,7 @@ def release(
     check_units(plan, units is not None)
     limit = None if max_memory is None else parse_bytes("max_memory", max_memory)
     threads = plan.most_threads(limit) if threads is None else threads
-    charge = ledger_charge(ledger, dataset_id, plan.event, note=target.name)
+    charge = ledger_charge(ledger, dataset_id, plan.event, note=printable(target.name))
     if extractor is not None:
         features = extractor.transform(features)  # type: ignore[arg-type]
     records, sums_bytes = read_records(

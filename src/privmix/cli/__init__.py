@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -10,13 +11,15 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from privmix._validate import InvalidInputError
+from privmix._validate import InvalidInputError, printable
 from privmix.cli._common import OUT, app
 
 # Importing a command's module registers it; the order is that of the help.
 _COMMANDS = "schema plan account extract release verify train evaluate fit ledger demo"
 for _command in _COMMANDS.split():
     import_module(f"privmix.cli.{_command}")
+
+_LONGEST_ERROR = 8000
 
 # Wrong usage as Typer reports it; the class itself has no public name.
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
@@ -40,6 +43,9 @@ def _options(
 
 def main() -> NoReturn:
     """Run the command line. Exit status: 0, 2 for bad input (one line says what), 1 for failure."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a letter is no error
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = app(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
@@ -58,5 +64,5 @@ def main() -> NoReturn:
 
 
 def _fail(code: int, message: str) -> NoReturn:
-    sys.stderr.write("error: " + " ".join(message.split()) + "\n")
+    sys.stderr.write("error: " + printable(" ".join(message.split()), _LONGEST_ERROR) + "\n")
     sys.exit(code)

@@ -103,13 +103,13 @@ def account_command(
         return
     OUT.print(f"epsilon {told['epsilon']:.6g} at delta {delta:g} (certified)")
     if (unit := told.get("unit_column")) is not None:
-        OUT.print(f"for {unit}, up to {told['max_records_per_unit']} records of each", markup=False)
+        OUT.print(f"for {unit}, up to {told['max_records_per_unit']} records of each")
     OUT.print(_accountant_table(told["accountants"]))
     for component in told.get("components", ()):
         OUT.print(f"component {component['mechanism']}: epsilon {component['epsilon']:.6g}")
     if group_size is not None:
         whose = "records of one person" if unit is None else f"of {unit} together"
-        OUT.print(f"for {group_size} {whose}: epsilon {told['group_epsilon']:.6g}", markup=False)
+        OUT.print(f"for {group_size} {whose}: epsilon {told['group_epsilon']:.6g}")
     if (paper := told.get("claimed_by_paper")) is not None:
         OUT.print(f"claimed by the paper: {paper['epsilon']:.6g}, which is NOT a guarantee")
 

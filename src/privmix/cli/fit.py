@@ -25,6 +25,7 @@ from privmix.cli._common import (
     print_json,
     progress_bar,
     read_schema,
+    verify_command_line,
 )
 from privmix.cli._raw import (
     ExtractorSpec,
@@ -269,7 +270,7 @@ def fit_command(
         print_json(result)
     else:
         print_facts(result)
-        OUT.print(f"check it with: privmix verify {out} --expect-digest {result['digest']}")
+        OUT.print(verify_command_line(out, result["digest"]))
 
 
 def _public_facts(

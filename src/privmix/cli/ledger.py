@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from privmix import _validate
+from privmix._validate import printable
 from privmix.cli._common import OUT, Json, app, print_json
 from privmix.publishing.release import combine
 from privmix.running.ledger import Balance, Ledger
@@ -73,7 +74,7 @@ def ledger_charge_command(
     """
     if not ledger.is_file():
         _validate.fail("--ledger", "an existing ledger", str(ledger))
-    balance = Ledger(ledger).charge(dataset_id, combine([folder]), note=str(folder))
+    balance = Ledger(ledger).charge(dataset_id, combine([folder]), note=printable(str(folder)))
     _print_balances([balance], as_json)
 
 

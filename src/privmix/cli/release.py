@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from privmix import _validate
+from privmix._validate import printable
 from privmix.cli._common import (
     DESIGN_OPTIONS,
     ERR,
@@ -53,6 +54,7 @@ from privmix.cli._common import (
     read_schema,
     read_text,
     refuse_beside,
+    verify_command_line,
 )
 from privmix.cli._raw import (
     Device,
@@ -219,7 +221,7 @@ def release_command(
         _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     unit_column = made.unit_column
-    charge = ledger_charge(ledger, dataset_id, made.event, note=str(out))
+    charge = ledger_charge(ledger, dataset_id, made.event, note=printable(out))
     threads = made.most_threads(limit) if threads is None else threads
     place = open_backend(backend, threads, scheduler, workers)
     unfinished = RunFolder(target).is_unfinished
@@ -315,7 +317,7 @@ def release_command(
     else:
         print_facts(result)
         copy = f"a copy of {location}" if location and "://" in location else location or out
-        OUT.print(f"check it with: privmix verify {copy} --expect-digest {result['digest']}")
+        OUT.print(verify_command_line(copy, published.certificate_digest))
 
 
 def _check_vectors(

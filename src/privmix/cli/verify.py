@@ -39,6 +39,6 @@ def verify_command(
     else:
         OUT.print("NOT valid:")
         for reason in outcome.reasons:
-            OUT.print(f"- {reason}", markup=False)
+            OUT.print(f"- {reason}")
     if not outcome.valid:
         raise typer.Exit(1)

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors.numpy import load, save
 
 from privmix import _validate
+from privmix._validate import printable
 from privmix.accounting import account
 from privmix.dpsgd.augmentation import check_augmentation
 from privmix.dpsgd.gradients import (
@@ -149,7 +150,7 @@ def fit(
     certificate = ModelCertificate.for_plan(
         plan, facts, private=True, files={}, extractor=extractor
     )
-    charge = ledger_charge(ledger, dataset_id, config.event, note=target.name)
+    charge = ledger_charge(ledger, dataset_id, config.event, note=printable(target.name))
     context = hashlib.sha256(
         plan.digest()
         + records.digest()

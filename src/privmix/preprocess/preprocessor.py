@@ -260,7 +260,9 @@ class Preprocessor:
 
     def size_bounds(self) -> tuple[int, int]:
         """Return the least and the most bytes of the file of all results."""
-        parts = [part for number in range(len(self.steps)) for part in self._layout(number).values()]
+        parts = [
+            part for number in range(len(self.steps)) for part in self._layout(number).values()
+        ]
         least = sum(math.prod(shape) * kind.itemsize for shape, kind in parts)
         return least, least + 8 + 256 * (len(parts) + 1)
 

@@ -150,9 +150,7 @@ class _Part:
             raise LayoutError("other rows, or pieces of rows, than those of its layout")
         return groups
 
-    def _check_group(
-        self, number: int, group: Struct, leaves: list[_Leaf], piece: Piece
-    ) -> None:
+    def _check_group(self, number: int, group: Struct, leaves: list[_Leaf], piece: Piece) -> None:
         start, total = self._place, 0
         chunks = group.get(1)
         if not isinstance(chunks, list) or len(chunks) != len(piece):

@@ -68,7 +68,9 @@ class Parts:
             if not low <= parts[name] <= high:
                 allowed = f"a part of {low} to {high} bytes"
                 _validate.fail(self._folder.place(name), allowed, parts[name])
-        return [(part_name(n), (n, pieces)) for n, pieces in enumerate(part_layout(self._mechanism))]
+        return [
+            (part_name(n), (n, pieces)) for n, pieces in enumerate(part_layout(self._mechanism))
+        ]
 
     def problem(self, name: str, part: Part) -> str | None:
         """Say where a part differs from what its writer makes, if it does."""

@@ -223,7 +223,9 @@ def check_rows(table: Table, false_alarm: float = FALSE_ALARM) -> list[str]:
         return ["data: a value is not on the grid of the integers that were released"]
     reasons = moments.layout_reasons
     if moments.num_large:
-        reasons.append(f"data: {moments.num_large} rows are larger than records and noise make them")
+        reasons.append(
+            f"data: {moments.num_large} rows are larger than records and noise make them"
+        )
     low = int((moments.row_squares < chi2.ppf(share / num_rows, width)).sum())
     if low:
         reasons.append(f"data: {low} rows vary less than the stated noise")
