@@ -30,6 +30,7 @@ from privmix.accounting.events import (
     event_from_json,
     per_record,
 )
+from privmix.accounting.filters import AdaptiveReading, adaptive_reading, admits, event_time
 from privmix.accounting.gdp import event_gdp_mu, gdp_delta, gdp_epsilon, gdp_mu_from
 from privmix.accounting.rdp import (
     dpmix_theorem1_epsilon,
@@ -38,6 +39,7 @@ from privmix.accounting.rdp import (
     rdp_delta,
     rdp_epsilon,
 )
+from privmix.accounting.rounding import format_epsilon, rounded_up
 from privmix.accounting.tradeoff import (
     TradeoffReport,
     gdp_tradeoff,
@@ -48,6 +50,7 @@ from privmix.accounting.tradeoff import (
 __all__ = [
     "CERTIFICATE_DELTAS",
     "Accounting",
+    "AdaptiveReading",
     "ComposedEvent",
     "EligibleGaussianEvent",
     "Event",
@@ -59,6 +62,8 @@ __all__ = [
     "TradeoffReport",
     "UniformGaussianEvent",
     "account",
+    "adaptive_reading",
+    "admits",
     "calibrate",
     "calibrate_noise_multiplier",
     "delta_at",
@@ -69,6 +74,8 @@ __all__ = [
     "epsilon_under",
     "event_from_json",
     "event_gdp_mu",
+    "event_time",
+    "format_epsilon",
     "gdp_delta",
     "gdp_epsilon",
     "gdp_mu_from",
@@ -78,6 +85,7 @@ __all__ = [
     "per_record",
     "rdp_delta",
     "rdp_epsilon",
+    "rounded_up",
     "tradeoff_curve",
     "tradeoff_report",
 ]

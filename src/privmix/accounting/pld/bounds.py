@@ -1,0 +1,344 @@
+"""Reading epsilon and delta off composed losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import ndtri
+
+from privmix import _validate
+from privmix._validate import InvalidInputError
+from privmix.accounting.events import (
+    ComposedEvent,
+    EligibleGaussianEvent,
+    GaussianEvent,
+    PoissonGaussianEvent,
+    SignedGaussianEvent,
+    SimpleEvent,
+    UniformGaussianEvent,
+    simple_events,
+)
+from privmix.accounting.gdp import gdp_delta, gdp_epsilon
+from privmix.accounting.pld.composition import LOG_ORDERS, Composition, Tilted, largest_gain
+from privmix.accounting.pld.lattice import (
+    LARGEST_EXPONENT,
+    DoesNotFitError,
+    SampledStep,
+    Step,
+    TooManyPointsError,
+    log_sum_exp,
+)
+from privmix.accounting.pld.pairs import Array, ShiftedPair, SignedPair
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_ACCURACY = 2e-4  # relative error of epsilon that the lattice may cause, roughly
+_NEGLIGIBLE_DELTA = 1e-15  # where delta is asked for: the smallest that is resolved
+_WANTED_GAP = 2e-3  # relative distance of two bounds at which they are refined no further
+_TRIES = 3
+_LOST_SHARE = 1e-4  # share of delta spent on outcomes beyond the lattice
+_TILTS = 8  # transforms for one curve of delta
+
+
+def _none_if_unfit(function: Callable[_P, _T | None]) -> Callable[_P, _T | None]:
+    """Let a public function return None for an event that fits no lattice."""
+
+    @wraps(function)
+    def guarded(*args: _P.args, **kwargs: _P.kwargs) -> _T | None:
+        try:
+            return function(*args, **kwargs)
+        except DoesNotFitError:
+            return None
+
+    return guarded
+
+
+def _delta(composition: Composition, tilted: Tilted, epsilon: float, upper: bool) -> float:
+    """Bound on delta at ``epsilon`` in one direction."""
+    shifted = epsilon + (-1.0 if upper else 1.0) * composition.loss_error
+    finite = math.exp(min(tilted.log_delta(shifted, upper), 1.0))
+    return min(finite + composition.lost, 1.0) if upper else finite
+
+
+def _direction_epsilon(composition: Composition, delta: float, upper: bool) -> float:
+    """Bound on epsilon of one direction at ``delta``."""
+    if composition.is_empty:
+        return 0.0
+    order, start = composition.chernoff(delta)
+    curve = [(composition, composition.tilted(order))]
+
+    def excess(epsilon: float) -> float:
+        return math.log(max(_delta(*curve[0], epsilon, upper), 1e-320) / delta)
+
+    # The bounds are tight near the Chernoff bound and loose far below it, where the tilt is wrong.
+    # There, log delta falls with slope ``order``, nearly.
+    high = max(start, 0.0) * (1.0 + 1e-6) + 2.0 * composition.loss_error
+    while (below := excess(high)) > 0.0:
+        high += 0.01 * high + 1e-9
+    low, gap = high, 1.2 * max(-below, 1e-6) / order
+    while excess(low) <= 0.0:
+        if low == 0.0:
+            return 0.0
+        low, gap = max(low - gap, 0.0), 2.0 * gap
+    root = float(brentq(excess, low, high, xtol=1e-14, rtol=1e-7))
+    while excess(root) > 0.0 if upper else excess(root) < 0.0:
+        root *= 1.0 + (1e-7 if upper else -1e-7)
+    curve.clear()  # the root finder keeps ``excess`` in a cycle, and hundreds of megabytes with it
+    return root
+
+
+def _step_of(event: SimpleEvent) -> Step:
+    if isinstance(event, PoissonGaussianEvent):
+        return SampledStep(ShiftedPair(event.sampling_prob, event.noise_multiplier))
+    if isinstance(event, SignedGaussianEvent):
+        return SampledStep(SignedPair(event.sampling_prob, event.noise_multiplier))
+    if isinstance(event, EligibleGaussianEvent):
+        pair = ShiftedPair(event.sampling_prob, event.noise_multiplier)
+        return SampledStep(pair, event.eligible_prob)
+    raise InvalidInputError("event", "a mechanism with a loss distribution", event.mechanism)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """An event split into its Gaussian part, which is exact, and the sampled steps."""
+
+    gdp_mu: float
+    steps: tuple[tuple[Step, int], ...]
+
+    @property
+    def all_steps(self) -> tuple[tuple[Step, int], ...]:
+        if self.gdp_mu == 0.0:
+            return self.steps
+        return ((SampledStep(ShiftedPair(1.0, 1.0 / self.gdp_mu)), 1), *self.steps)
+
+
+def _problem(event: SimpleEvent | ComposedEvent) -> _Problem | None:
+    square, steps = 0.0, []
+    for part in simple_events(event):
+        if isinstance(part, UniformGaussianEvent):
+            return None
+        if isinstance(part, GaussianEvent):
+            square += part.count / part.noise_multiplier**2
+        else:
+            steps.append((_step_of(part), part.count))
+    return _Problem(math.sqrt(square), tuple(steps))
+
+
+def _spacing(steps: tuple[tuple[Step, int], ...], reach: float, delta: float) -> float:
+    """Spacing of the lattice for a relative error of epsilon of about ``_ACCURACY``.
+
+    Moving mass to lattice points raises the variance of a step's loss by at most spacing^2 / 4,
+    hence log E exp(order L) by spacing^2 order^2 / 8 and epsilon by count * order spacing^2 / 8.
+    """
+    total = sum(count for _, count in steps)
+    variance = sum(count * step.variance(reach) for step, count in steps)
+    deviation = max(math.sqrt(variance / total), 1e-12)
+    coarse, _ = _with_coarsening(
+        lambda spacing: _compose(steps, spacing, reach, upper=True), deviation / 4.0
+    )
+    order, epsilon = coarse.chernoff(delta)
+    wanted = math.sqrt(8.0 * _ACCURACY * max(epsilon, 0.0) / (total * order))
+    finest, coarsest = deviation / 64.0, deviation / 8.0
+    return min(max(wanted, finest), coarsest)
+
+
+def _reach(steps: Iterable[tuple[Step, int]], delta: float) -> float:
+    """Outcomes beyond this many standard deviations are lost; at most a share of delta in all."""
+    total = sum(count for _, count in steps)
+    return max(-float(ndtri(_LOST_SHARE * delta / (4.0 * total))), 6.0)
+
+
+def _check_fit(steps: Iterable[tuple[Step, int]], reach: float) -> None:
+    """Refuse steps with an outcome so unlikely under P, yet not under Q, that its P-mass underflows.
+
+    Only near-certain participation with very little noise is refused: losses below -600.
+    """
+    if any(step.lowest_loss(reach) < -LARGEST_EXPONENT for step, _ in steps):
+        raise DoesNotFitError
+
+
+def _compose(
+    steps: tuple[tuple[Step, int], ...], spacing: float, reach: float, upper: bool
+) -> Composition:
+    lattices = (
+        (step.upper(spacing, reach) if upper else step.lower(spacing, reach), count)
+        for step, count in steps
+    )
+    return Composition(tuple(lattices))
+
+
+def _with_coarsening(compute: Callable[[float], _T], spacing: float) -> tuple[_T, float]:
+    """``compute(spacing)`` with the finest spacing that fits; the spacing is returned too."""
+    while spacing < LARGEST_EXPONENT:
+        try:
+            return compute(spacing), spacing
+        except TooManyPointsError:
+            spacing *= 2.0
+    raise DoesNotFitError
+
+
+@_none_if_unfit
+def epsilon_bounds(event: SimpleEvent | ComposedEvent, delta: float) -> tuple[float, float] | None:
+    """Certified lower and upper bound on epsilon at ``delta``; None if the event has no PLD here.
+
+    Both hold for the mechanism's dominating pair, in the worse of the two directions.
+    """
+    delta = _validate.delta("delta", delta)
+    problem = _problem(event)
+    if problem is None:
+        return None
+    if not problem.steps:
+        exact = gdp_epsilon(problem.gdp_mu, delta)
+        return exact * (1.0 - 2e-12), exact
+    steps = problem.all_steps
+    reach = _reach(steps, delta)
+    _check_fit(steps, reach)
+
+    def bound(spacing: float, upper: bool) -> float:
+        composition = _compose(steps, spacing, reach, upper)
+        return max(
+            _direction_epsilon(direction, delta, upper)
+            for direction in (composition, composition.reversed())
+        )
+
+    upper, spacing = _with_coarsening(lambda h: bound(h, True), _spacing(steps, reach, delta))
+    lower = 0.0
+    for _ in range(_TRIES):
+        found, used = _with_coarsening(lambda h: bound(h, False), spacing)
+        lower = max(lower, found)
+        if lower >= (1.0 - _WANTED_GAP) * upper or used > spacing:
+            break
+        spacing /= 3.0
+    return lower, upper
+
+
+@_none_if_unfit
+def epsilon_upper(
+    event: SimpleEvent | ComposedEvent, deltas: Sequence[float]
+) -> list[float] | None:
+    """Certified upper bounds on epsilon at several deltas; None if the event has no PLD here.
+
+    One lattice, fit for the smallest delta, serves all.
+    """
+    deltas = [_validate.delta("delta", delta) for delta in deltas]
+    problem = _problem(event)
+    if problem is None:
+        return None
+    if not problem.steps:
+        return [gdp_epsilon(problem.gdp_mu, delta) for delta in deltas]
+    reach = _reach(problem.all_steps, min(deltas))
+    _check_fit(problem.all_steps, reach)
+    spacing = min(_spacing(problem.all_steps, reach, delta) for delta in (min(deltas), max(deltas)))
+
+    def bounds(spacing: float) -> list[float]:
+        composition = _compose(problem.all_steps, spacing, reach, upper=True)
+        directions = composition, composition.reversed()
+        return [max(_direction_epsilon(d, delta, True) for d in directions) for delta in deltas]
+
+    return _with_coarsening(bounds, spacing)[0]
+
+
+@_none_if_unfit
+def reverse_log_moments(event: SignedGaussianEvent, orders: Array) -> Array | None:
+    """Upper bounds on log E_P[(Q/P)^order] of one step, from the upper lattice; None without.
+
+    Moments of order above one grow under dominance. Outcomes outside the lattice have Q/P of at
+    most one over its infimum exp(loss at 0), since the loss grows with the outcome's size.
+    """
+    step, reach = _step_of(event), 12.0
+    _check_fit(((step, 1),), reach)
+    lattice, _ = _with_coarsening(
+        lambda spacing: step.upper(spacing, reach), _spacing(((step, 1),), reach, 1e-6)
+    )
+    backward = lattice.reversed()
+    powers = [log_sum_exp(backward.log_masses + (a - 1.0) * backward.losses) for a in orders]
+    outside = math.log(lattice.lost + 1e-300) - (orders - 1.0) * lattice.first
+    moments: Array = np.logaddexp(np.asarray(powers), outside)
+    return moments
+
+
+@_none_if_unfit
+def delta_bounds(event: SimpleEvent | ComposedEvent, epsilon: float) -> tuple[float, float] | None:
+    """Certified lower and upper bound on delta at ``epsilon``; None if the event has no PLD here."""
+    epsilon = _validate.real("epsilon", epsilon, at_least=0.0)
+    problem = _problem(event)
+    if problem is None:
+        return None
+    if not problem.steps:
+        exact = gdp_delta(problem.gdp_mu, epsilon)
+        return exact * (1.0 - 1e-12), exact * (1.0 + 1e-12)
+    reach = _reach(problem.all_steps, _NEGLIGIBLE_DELTA)
+    _check_fit(problem.all_steps, reach)
+
+    def bound(spacing: float, upper: bool) -> float:
+        composition = _compose(problem.all_steps, spacing, reach, upper)
+        directions = composition, composition.reversed()
+        return max(_direction_delta(direction, epsilon, upper) for direction in directions)
+
+    spacing = _spacing(problem.all_steps, reach, 1e-6)
+    lower, upper = 0.0, 1.0
+    for _ in range(_TRIES):
+        found, used = _with_coarsening(lambda h: bound(h, True), spacing)
+        upper = min(upper, found)
+        lower = max(lower, _with_coarsening(lambda h: bound(h, False), spacing)[0])
+        if lower >= (1.0 - _WANTED_GAP) * upper or used > spacing:
+            break
+        spacing /= 3.0
+    return lower, upper
+
+
+def _direction_delta(composition: Composition, epsilon: float, upper: bool) -> float:
+    if composition.is_empty:
+        return 1.0 if upper else 0.0
+    tilted = composition.tilted(_order_for(composition, epsilon))
+    return _delta(composition, tilted, epsilon, upper)
+
+
+def _order_for(composition: Composition, epsilon: float) -> float:
+    """The order with the smallest Chernoff bound on delta at ``epsilon``."""
+
+    def log_chernoff(log_order: float) -> float:
+        order = math.exp(log_order)
+        return composition.log_mgf(order) - order * epsilon + math.log(largest_gain(order))
+
+    best = minimize_scalar(
+        log_chernoff, bounds=LOG_ORDERS, method="bounded", options={"xatol": 0.02}
+    )
+    return math.exp(best.x)
+
+
+@_none_if_unfit
+def delta_profile(event: SimpleEvent | ComposedEvent, epsilons: Array) -> Array | None:
+    """Certified upper bounds on delta at increasing ``epsilons`` >= 0; None without a PLD."""
+    problem = _problem(event)
+    if problem is None:
+        return None
+    if not problem.steps:
+        exact = [gdp_delta(problem.gdp_mu, epsilon) for epsilon in epsilons]
+        return np.asarray(exact) * (1.0 + 1e-12)
+    reach = _reach(problem.all_steps, _NEGLIGIBLE_DELTA)
+    _check_fit(problem.all_steps, reach)
+
+    def profile(spacing: float) -> Array:
+        composition = _compose(problem.all_steps, spacing, reach, upper=True)
+        directions = composition, composition.reversed()
+        return np.maximum(*(_direction_profile(d, epsilons) for d in directions))
+
+    return _with_coarsening(profile, _spacing(problem.all_steps, reach, 1e-6))[0]
+
+
+def _direction_profile(composition: Composition, epsilons: Array) -> Array:
+    """One tilt serves a run of neighbouring epsilons; every tilt's bound is valid everywhere."""
+    bounds = []
+    for run in np.array_split(epsilons, min(_TILTS, epsilons.size)):
+        tilted = composition.tilted(_order_for(composition, float(run[run.size // 2])))
+        bounds += [_delta(composition, tilted, float(epsilon), upper=True) for epsilon in run]
+        del tilted  # before there is another
+    return np.minimum.accumulate(np.asarray(bounds))  # delta never grows with epsilon

@@ -1,0 +1,182 @@
+"""Composition of steps on lattices, by fast Fourier transforms of tilted distributions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from scipy import fft
+from scipy.optimize import minimize_scalar
+
+from privmix.accounting.pld.lattice import Lattice, TooManyPointsError, log_sum_exp, summed
+from privmix.accounting.pld.pairs import Array
+
+MACHINE = float(np.finfo(np.float64).eps)
+LOG_ORDERS = math.log(1e-9), math.log(1e7)  # where the tilt is searched
+_MAX_WINDOW = 2**22  # of the composed loss
+_ALIASED = 1e-9  # tilted mass allowed outside the window of the transform
+
+
+@dataclass(frozen=True)
+class Tilted:
+    """The composed loss, tilted: P(loss) = masses * exp(log_scale - order * loss).
+
+    The masses carry an absolute error of at most ``round_off`` each; tilted mass of at most
+    ``aliased`` lies outside the window; ``relative_error`` bounds the error of all factors.
+    """
+
+    order: float
+    log_scale: float
+    losses: Array
+    masses: Array
+    round_off: float
+    aliased: float
+    relative_error: float
+
+    def log_delta(self, epsilon: float, upper: bool) -> float:
+        """Log of a bound on the part of delta that finite losses contribute."""
+        start = int(np.searchsorted(self.losses, epsilon, side="right"))
+        below = epsilon - self.losses[start:]
+        gain = self.order * below
+        np.exp(gain, out=gain)
+        gain *= np.negative(np.expm1(below, out=below), out=below)
+        error = self.round_off * float(gain.sum()) + self.aliased * largest_gain(self.order)
+        np.multiply(self.masses[start:], gain, out=gain)
+        total = float(gain.sum()) + (error if upper else -error)
+        if total <= 0.0 or (not upper and self.relative_error >= 1.0):
+            return -math.inf
+        slack = math.log1p(self.relative_error) if upper else math.log1p(-self.relative_error)
+        return self.log_scale - self.order * epsilon + math.log(total) + slack
+
+
+def largest_gain(order: float) -> float:
+    """Maximum over u > 0 of exp(-order u) (1 - exp(-u))."""
+    if order == 0.0:
+        return 1.0
+    return math.exp(-order * math.log1p(1.0 / order)) / (order + 1.0)
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Independent steps, each repeated; all on lattices of one spacing."""
+
+    parts: tuple[tuple[Lattice, int], ...]
+    cache: dict[float, float] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether some step has lost all its mass, as a coarse lower lattice may."""
+        return any(not part.masses.any() for part, _ in self.parts)
+
+    @cached_property
+    def lost(self) -> float:
+        """Bound on the mass outside the lattices, over all steps."""
+        return -math.expm1(sum(count * math.log1p(-part.lost) for part, count in self.parts))
+
+    @cached_property
+    def loss_error(self) -> float:
+        """Bound on the rounding of the composed loss."""
+        per_step = (
+            (count, float(np.abs(part.losses[[0, -1]]).max())) for part, count in self.parts
+        )
+        return 8.0 * MACHINE * sum(count * (1.0 + largest) for count, largest in per_step)
+
+    def reversed(self) -> Composition:
+        """The direction (Q, P)."""
+        return Composition(tuple((part.reversed(), count) for part, count in self.parts))
+
+    def log_mgf(self, order: float) -> float:
+        """Log E_P[exp(order * loss)] over finite losses."""
+        if order not in self.cache:
+            self.cache[order] = sum(
+                count * log_sum_exp(part.log_masses + order * part.losses)
+                for part, count in self.parts
+            )
+        return self.cache[order]
+
+    def chernoff(self, delta: float) -> tuple[float, float]:
+        """An order, and the upper bound on epsilon it gives: the Renyi conversion of Canonne,
+        Kamath, Steinke 2020, Proposition 12.
+        """
+
+        def epsilon(log_order: float) -> float:
+            order = math.exp(log_order)
+            gain = math.log(largest_gain(order))
+            return (self.log_mgf(order) + gain - math.log(delta)) / order
+
+        best = minimize_scalar(
+            epsilon, bounds=LOG_ORDERS, method="bounded", options={"xatol": 0.02}
+        )
+        return math.exp(best.x), float(best.fun)
+
+    def tilted(self, order: float) -> Tilted:
+        """Compose by Fourier transform the distribution tilted by ``order``."""
+        log_scale = self.log_mgf(order)
+        low, high = self._window(order)
+        spacing = self.parts[0][0].spacing
+        size = math.ceil((high - low) / spacing) + 2
+        if size > _MAX_WINDOW:
+            raise TooManyPointsError
+        size = int(fft.next_fast_len(size, real=True))
+        transform_error = 10.0 * MACHINE * math.log2(size + 2)
+        log_spectrum = np.zeros(size // 2 + 1, np.complex128)
+        log_modulus, sensitivity = np.zeros(size // 2 + 1), np.zeros(size // 2 + 1)
+        first, relative_error = 0.0, 0.0
+        for part, count in self.parts:
+            exponent = part.log_masses + order * part.losses
+            pmf = np.exp(exponent - log_sum_exp(exponent))
+            heavy = pmf > 1e-30
+            largest = float(np.abs(part.log_masses[heavy]).max()) + float(
+                np.abs(order * part.losses[heavy]).max()
+            )
+            relative_error += count * MACHINE * (100.0 + 8.0 * largest)
+            spectrum = fft.rfft(_folded(pmf, size))
+            log_spectrum.imag += count * np.angle(spectrum)
+            modulus = np.abs(spectrum)
+            del exponent, pmf, heavy, spectrum  # here and below: half the memory of the whole
+            log_spectrum.real += count * np.log(np.maximum(modulus, 1e-300))
+            modulus += transform_error
+            log_modulus += count * np.log(modulus)
+            sensitivity += count * (transform_error + 8.0 * MACHINE) / modulus
+            first += count * part.first
+            del modulus
+        sensitivity += transform_error
+        sensitivity *= np.exp(log_modulus, out=log_modulus)
+        round_off = 2.0 / size * float(sensitivity.sum())
+        del log_modulus, sensitivity
+        spectrum = np.exp(log_spectrum, out=log_spectrum)
+        masses: Array = fft.irfft(spectrum, size, overwrite_x=True)
+        del log_spectrum, spectrum
+        # The transform knows indices modulo its size only; the window says which are meant.
+        begin = math.floor((low - first) / spacing)
+        masses = np.roll(masses, -(begin % size))
+        losses = first + spacing * (begin + np.arange(size, dtype=np.float64))
+        return Tilted(order, log_scale, losses, masses, round_off, _ALIASED, relative_error)
+
+    def _window(self, order: float) -> tuple[float, float]:
+        """Losses outside of which the tilted distribution has at most ``_ALIASED``, by Chernoff."""
+        here = self.log_mgf(order)
+        deviation = math.sqrt(
+            sum(count * self._variance(part, order) for part, count in self.parts)
+        )
+        deviation = max(deviation, self.parts[0][0].spacing)
+        rates = np.array([0.25, 1.0, 2.5, 4.0, 5.5, 7.0, 10.0, 20.0]) / deviation
+        need = math.log(2.0 / _ALIASED)
+        high = min((self.log_mgf(order + r) - here + need) / r for r in rates)
+        low = max(-(self.log_mgf(order - r) - here + need) / r for r in rates)
+        return low, high
+
+    @staticmethod
+    def _variance(part: Lattice, order: float) -> float:
+        exponent = part.log_masses + order * part.losses
+        pmf = np.exp(exponent - log_sum_exp(exponent))
+        mean = float((pmf * part.losses).sum())
+        return float((pmf * (part.losses - mean) ** 2).sum())
+
+
+def _folded(pmf: Array, size: int) -> Array:
+    if pmf.size <= size:
+        return pmf if pmf.size == size else np.pad(pmf, (0, size - pmf.size))
+    return summed(np.arange(pmf.size) % size, pmf, size)
