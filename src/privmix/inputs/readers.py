@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import zipfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -397,14 +396,16 @@ def _open_npz(
             _check_keys(path, list(arrays), features_key, label_key, unit_column)
             mapped = npz_source(path, str(features_key))
             features = ArraySource(arrays[features_key]) if mapped is None else mapped
+            if not features.shape:
+                _validate.fail(f"{path}: {features_key}", "an array of records", "a single number")
             units = None if unit_column is None else arrays[unit_column]
             return LabelledSource(features, arrays[label_key], units)
-    except (OSError, EOFError, zipfile.BadZipFile) as error:
-        _validate.fail(str(path), "an .npz file", error)
+    except _validate.InvalidInputError:
+        raise
     except ValueError as error:
-        if isinstance(error, _validate.InvalidInputError):
-            raise
         _validate.fail(str(path), "an .npz file without pickled objects", error)
+    except Exception as error:  # a header of 1e15 numbers, a damaged archive: nearly anything
+        _validate.fail(str(path), "an .npz file", error)
 
 
 def _read_table(path: Path, columns: _Columns) -> pa.Table:
@@ -548,7 +549,10 @@ def _label_column(column: pa.ChunkedArray) -> NDArray[Any]:
 
 def _distinct(values: pa.Array) -> list[Any]:
     if not _is_text(values.type):
-        return list(values.to_pylist())
+        try:
+            return list(values.to_pylist())
+        except (OverflowError, ValueError) as error:  # a date beyond the years of Python
+            _validate.fail("a column of labels or owners", f"values that Python has, of {values.type}", error)
     raw = values.cast(pa.large_binary()).to_pylist()
     return [None if value is None else _text_or_bytes(value) for value in raw]
 
