@@ -4,13 +4,17 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types check format clean
+.PHONY: demo test fuzz lint types check format clean
 
 demo: $(STAMP)
 	$(BIN)/privmix demo
 
 test: $(STAMP)
 	$(BIN)/pytest -n auto
+
+# The long form of tests/fuzz: hours. FUZZ="plan --every 5" takes a part.
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 lint: $(STAMP)
 	$(BIN)/ruff check src tests benchmarks docs examples

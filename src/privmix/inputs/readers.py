@@ -552,7 +552,9 @@ def _distinct(values: pa.Array) -> list[Any]:
         try:
             return list(values.to_pylist())
         except (OverflowError, ValueError) as error:  # a date beyond the years of Python
-            _validate.fail("a column of labels or owners", f"values that Python has, of {values.type}", error)
+            _validate.fail(
+                "a column of labels or owners", f"values that Python has, of {values.type}", error
+            )
     raw = values.cast(pa.large_binary()).to_pylist()
     return [None if value is None else _text_or_bytes(value) for value in raw]
 
