@@ -389,9 +389,9 @@ def test_parts_written_by_other_versions_of_pyarrow_are_sound(poisson_plan, tmp_
     assert plan.mechanism == poisson_plan.mechanism
     parts = sorted(folder.glob("*.parquet"))
     assert len(parts) == 3
+    out = tmp_path / "r"
+    release(*make_data(schema, 60), plan, out=out)
     for part in parts:
-        out = tmp_path / part.stem
-        release(*make_data(schema, 60), plan, out=out)
         shutil.copy(part, out / PART)
         rehash(out)
         assert reasons(out) == ""
@@ -414,6 +414,25 @@ def test_files_beside_a_model_are_refused(tmp_path, folder):
     path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
     with pytest.raises(InvalidInputError, match="a tensor that the file holds"):
         load_model(path)
+
+
+def test_a_plan_whose_certificate_nobody_would_read_is_refused(tmp_path, monkeypatch, poisson_plan):
+    from privmix import engine
+
+    monkeypatch.setattr(engine, "MOST_JSON_BYTES", 1000)
+    with pytest.raises(InvalidInputError, match="whose certificate has at most 1000 bytes"):
+        release(*make_data(poisson_plan.data_schema, 60), poisson_plan, out=tmp_path / "r")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reasons_end(folder):
+    path = folder / "certificate.json"
+    document = json.loads(path.read_text())
+    document["files"] |= {f"data/{'x' * 5000}{number}": "0" for number in range(300)}
+    path.write_text(json.dumps(document, indent=2) + "\n")
+    outcome = verify(folder)
+    assert len(outcome.reasons) == 201
+    assert max(map(len, outcome.reasons)) < 2100
 
 
 def test_digits_of_other_scripts_name_no_part(folder):

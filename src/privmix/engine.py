@@ -15,6 +15,7 @@ from privmix._validate import printable
 from privmix.accounting import account
 from privmix.backends import Backend, BackendName, Job, open_backend
 from privmix.backends.local import LocalBackend
+from privmix.foreign.files import MOST_JSON_BYTES
 from privmix.inputs.arrays import Source
 from privmix.inputs.extractor import Extractor, ExtractorIdentity
 from privmix.inputs.labels import BadRecordPolicy
@@ -204,6 +205,9 @@ def release_records(
     check_units(plan, records.units is not None)
     _check_count(plan, records)
     certificate = Certificate.for_plan(plan, private=True, files={}, extractor=extractor)
+    size = len(certificate.to_bytes()) + 128 * len(part_layout(plan.mechanism))
+    if size > MOST_JSON_BYTES:  # nobody would read it
+        _validate.fail("plan", f"one whose certificate has at most {MOST_JSON_BYTES} bytes", size)
     return_memory()  # the accountant's grids
     origin = b"" if extractor is None else extractor.model_dump_json().encode()
     context = hashlib.sha256(plan.digest() + records.digest() + origin).digest()

@@ -20,7 +20,7 @@ from pydantic import BaseModel, model_validator
 from safetensors.numpy import save
 
 from privmix import _validate
-from privmix._validate import FrozenModel, InvalidInputError, printable
+from privmix._validate import FrozenModel, InvalidInputError
 from privmix.accounting import Event, Reading, account
 from privmix.accounting.events import NeighboringRelation
 from privmix.dpsgd.grid import HeadGrid, SumGrid, network_grid
@@ -36,7 +36,7 @@ from privmix.publishing.certificate import (
     tradeoff_points,
 )
 from privmix.publishing.folder import check_listed
-from privmix.publishing.verification import Verification
+from privmix.publishing.verification import Verification, told
 from privmix.running.resources import default_memory
 
 MODEL_NAME = "model.safetensors"
@@ -282,8 +282,10 @@ def verify_model(folder: str | Path, *, expect_digest: str | None = None) -> Ver
         certificate = ModelCertificate.from_json(raw, place=FILE_NAME)
         reasons = _reasons(files, certificate, raw)
     except (InvalidInputError, ArithmeticError, ValueError, OSError, MemoryError) as error:
-        reason = printable(f"{FILE_NAME}: not a model's certificate of format 1: {error}")
-        return Verification(valid=False, epsilon=None, delta=None, digest=digest, reasons=(reason,))
+        reasons = [f"{FILE_NAME}: not a model's certificate of format 1: {error}"]
+        return Verification(
+            valid=False, epsilon=None, delta=None, digest=digest, reasons=told(reasons)
+        )
     if expect_digest is not None and digest != expect_digest.strip().lower():
         reasons.insert(0, f"{FILE_NAME}: digest is {digest}, expected {expect_digest}")
     reasons += [f"{name}: changed while it was checked" for name in files.changed()]
@@ -292,7 +294,7 @@ def verify_model(folder: str | Path, *, expect_digest: str | None = None) -> Ver
         epsilon=certificate.epsilon,
         delta=certificate.delta,
         digest=digest,
-        reasons=tuple(map(printable, reasons)),
+        reasons=told(reasons),
     )
 
 

@@ -146,8 +146,7 @@ def check_listed(
 ) -> list[str]:
     """Compare the files of a stranger's folder with their digests; a line for each that differs.
 
-    Nothing is read before everything in the folder is known to be a regular file of a size that it
-    can have.
+    A file is read only if it is a regular one of a size that it can have.
 
     Args:
         folder: The folder.
@@ -170,7 +169,7 @@ def check_listed(
             allowed = f"{most}" if least == most else f"{least} to {most}"
             size = entries.files[name]
             reasons.append(f"{name}: {size} bytes, where the certificate implies {allowed}")
-        elif not reasons and folder.digest(name) != stated[name]:
+        elif folder.digest(name) != stated[name]:
             reasons.append(f"{name}: changed since the {what} was sealed")
     return reasons
 

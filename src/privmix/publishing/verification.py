@@ -31,6 +31,7 @@ from privmix.publishing.release import Release, Table, empty_preprocessor
 
 # Probability that a sound release is flagged by its rows; shared by the tests below.
 FALSE_ALARM = 1e-6
+_MOST_REASONS, _LONGEST_REASON = 200, 2000
 # Spectra of wider tables take minutes: there the test looks at this many columns, evenly spread.
 _SPECTRUM_COLUMNS = 1024
 
@@ -96,8 +97,16 @@ def verify(folder: str | Path, *, expect_digest: str | None = None) -> Verificat
         epsilon=certificate.epsilon,
         delta=certificate.delta,
         digest=release.certificate_digest,
-        reasons=tuple(map(printable, reasons)),
+        reasons=told(reasons),
     )
+
+
+def told(reasons: list[str]) -> tuple[str, ...]:
+    """Return findings as they are told: printable, not without end, and not one without end."""
+    shown = [printable(reason, _LONGEST_REASON) for reason in reasons[:_MOST_REASONS]]
+    if (left := len(reasons) - len(shown)) > 0:
+        shown.append(f"and {left} more")
+    return tuple(shown)
 
 
 def _guarded(check: object) -> list[str]:
