@@ -26,7 +26,7 @@ from scipy.special import softmax
 
 import privmix
 from privmix.accounting import gdp_mu_from
-from utility import DataSet, less_noisy_mean, load_cifar10, recommended
+from utility import DataSet, centred, load_cifar10
 
 DELTA = 1e-5
 SHARE = 0.01
@@ -40,10 +40,7 @@ def with_rare_class(data: DataSet, rng: np.random.Generator) -> DataSet:
 
 
 def from_release(data: DataSet, epsilon: float) -> dict[str, NDArray[Any]]:
-    design, options = recommended(data.schema, epsilon)
-    plan = privmix.plan_release(
-        data.schema, target_epsilon=epsilon, target_delta=DELTA, design=design, **options
-    )
+    plan = privmix.plan_release(data.schema, target_epsilon=epsilon, target_delta=DELTA)
     with tempfile.TemporaryDirectory() as folder:
         release = privmix.release(data.x_train, data.y_train, plan, out=Path(folder) / "release")
         plain = privmix.NoiseAwareClassifier().fit(release)
@@ -59,7 +56,7 @@ def from_gradients(
 ) -> dict[str, NDArray[Any]]:
     """Shares of the squared GDP parameter: mean 2 %, counts 1 %, gradients 97 %."""
     gdp_mu = gdp_mu_from(epsilon, DELTA)
-    data = less_noisy_mean(data, 1 / (math.sqrt(0.02) * gdp_mu))
+    data, _ = centred(data, gdp_mu)
     counts = np.bincount(data.y_train) + rng.standard_normal(10) / (math.sqrt(0.01) * gdp_mu)
     gdp_mu *= math.sqrt(0.97)
     count, num_features = data.x_train.shape

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import runpy
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="needs a checkout with its benchmarks")
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """Files like the benchmarks' data sets, with a few made-up records."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(400) % 10
+    features = rng.integers(0, 255, (400, 12), dtype=np.uint8)
+    for split in ("train", "test"):
+        path = tmp_path / f"cifar10-efficientnet_lite0-{split}.npz"
+        np.savez(path, features_u8=features, scale=np.float32(0.01), labels=labels)
+    x = rng.normal(size=(400, 12))
+    parts = {"x_train": x, "y_train": labels, "x_test": x, "y_test": labels}
+    np.savez(tmp_path / "banking77-minilm.npz", **parts)
+    monkeypatch.setenv("PRIVMIX_DATA", str(tmp_path))
+    return tmp_path
 
 
 @pytest.mark.parametrize(
@@ -23,13 +42,16 @@ pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="needs a checkout wi
             None,
         ),
         ("probabilities", "--epsilon 8 --designs stratified --seeds 1", None),
+        ("imbalance", "--epsilon 8 --seeds 1", None),
+        ("calibration", "--configs 4", "smallest_ratio"),
     ],
 )
-def test_a_benchmark_prints_json(script, options, told, capsys, monkeypatch):
+def test_a_benchmark_prints_json(script, options, told, data, capsys, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(FOLDER)  # as a script has it
     monkeypatch.setattr(sys, "argv", [script, *options.split(), "--json"])
-    runpy.run_path(str(FOLDER / f"{script}.py"), run_name="__main__")
+    with suppress_success():
+        runpy.run_path(str(FOLDER / f"{script}.py"), run_name="__main__")
     printed = json.loads(capsys.readouterr().out)
     assert told is None or printed[told] > 0
 
@@ -39,3 +61,49 @@ def test_the_parts_of_the_cluster_benchmark_fit_the_library():
     parts = runpy.run_path(str(FOLDER / "dask_scaling.py"))
     config = parts["mechanism"](100, 8, 32, 4)
     assert parts["records"](100, 8).num_features == config.num_features == 8
+
+
+@contextmanager
+def suppress_success():
+    try:
+        yield
+    except SystemExit as stop:
+        assert not stop.code
+
+
+@pytest.mark.parametrize("method", ["ours", "prototypes", "dp-gradient", "non-private"])
+def test_a_method_of_the_utility_benchmark_runs(method, data, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(FOLDER)
+    parts = importlib.import_module("utility")
+    row = parts.measure(method, parts.load_banking77(data, data), 8.0, 1)
+    assert 0 <= row.mean <= 1
+
+
+def test_the_parts_of_the_accounting_benchmark_fit_the_library():
+    pytest.importorskip("dp_accounting")
+    pytest.importorskip("prv_accountant")
+    parts = runpy.run_path(str(FOLDER / "accounting.py"))
+    assert 0.9 < parts["prv_epsilon"](0) < 1.1
+
+
+def test_the_parts_of_the_memory_benchmark_fit_the_library(tmp_path):
+    parts = runpy.run_path(str(FOLDER / "memory.py"))
+    _, peak = parts["run"]("plan", "--help")
+    assert peak > 0
+
+
+def test_the_parts_of_the_training_benchmark_fit_the_library(monkeypatch):
+    pytest.importorskip("opacus")
+    monkeypatch.syspath_prepend(FOLDER)
+    assert runpy.run_path(str(FOLDER / "dpsgd.py"))["STEPS"]
+
+
+EXPERIMENT = FOLDER.parent / "experiments" / "dfs" / "recovery.py"
+
+
+def test_the_experiment_of_feature_selection_prints_json(capsys, monkeypatch):
+    words = ["recovery", "--trials", "1", "--epsilon", "8", "--json"]
+    monkeypatch.setattr(sys, "argv", words)
+    runpy.run_path(str(EXPERIMENT), run_name="__main__")
+    assert json.loads(capsys.readouterr().out)

@@ -174,7 +174,7 @@ def test_bad_records_by_policy_and_for_the_holder_alone(run, tmp_path):
     words = ["release", source, *raw, "--schema", tmp_path / "schema.json", *BUDGET, "--out", out]
     printed, told = run(*words, fails=2)
     assert "[3]" in told and "--on-bad-record zero" in told and not out.exists()
-    printed, told = run(*words, "--on-bad-record", "zero", "--json")
+    printed, told = run(*words, "--on-bad-record", "zero", "--max-bad-share", "1", "--json")
     assert "40 records extracted, 3 bad ones blanked" in told
     assert "3 bad ones replaced by zero" in told
     published = (
@@ -280,7 +280,17 @@ def test_rows_of_a_table(run, tmp_path):
     ]
     schema = {"classes": [0, 1], "num_records": 40, "table": {"columns": columns}}
     (tmp_path / "schema.json").write_text(json.dumps(schema))
-    words = [source, "--label", "bought", "--extractor", "tabular", "--on-bad-record", "zero"]
+    words = [
+        source,
+        "--label",
+        "bought",
+        "--extractor",
+        "tabular",
+        "--on-bad-record",
+        "zero",
+        "--max-bad-share",
+        "1",
+    ]
     given, out = ["--schema", tmp_path / "schema.json"], tmp_path / "release"
     bare = ["release", source, "--label", "bought", *given, *BUDGET, "--out", out]
     _, told = run(*bare, fails=2)
@@ -449,7 +459,7 @@ def test_a_class_folder_whose_name_is_not_utf8(run, tmp_path, schema):
     words += ["--schema", facts] if schema else []
     _, told = run(*words, fails=2)
     assert "label: allowed is text in UTF-8" in told and "images/caf" in told
-    run(*words, "--on-bad-record", "zero")
+    run(*words, "--on-bad-record", "zero", "--max-bad-share", "1")
     assert pq.read_table(tmp_path / "f.parquet")["label"].to_pylist() == ["0", None]
 
 

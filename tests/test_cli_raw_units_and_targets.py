@@ -154,7 +154,7 @@ def test_bad_labels_and_owners_follow_the_policy(run, records, tmp_path):  # noq
     assert refused.code == 2
     assert "[1], img, unit column 'patient': allowed is an identifier" in refused.err
     assert not (tmp_path / "a").exists()
-    made = ok(run(*words, "--on-bad-record", "zero"))
+    made = ok(run(*words, "--on-bad-record", "zero", "--max-bad-share", "1"))
     assert "4 bad ones blanked" in made.err
     assert "of 2 units, of which 4 take part" in made.err
     assert "4 bad ones replaced by zero" in made.err
@@ -180,8 +180,9 @@ def test_what_is_no_label_or_owner_is_named(run, records, tmp_path, target, chan
     source = (tmp_path / "raw.parquet", *RAW, "--schema", tmp_path / "schema.json", *UNITS)
     refused = run("release", *source, *BUDGET, "--out", "a")
     assert refused.code == 2
-    assert len(refused.err.replace("loading the extractor\n", "").splitlines()) == 1
-    assert re.search(words, refused.err), refused.err
+    *notes, error = refused.err.replace("loading the extractor\n", "").splitlines()
+    assert all(note.startswith("for your eyes only: ") for note in notes)
+    assert re.search(words, error), refused.err
 
 
 def test_columns_that_are_not_there(run, records, tmp_path):  # noqa: F811
@@ -283,27 +284,35 @@ def test_bad_test_records_are_left_out(run, records, tmp_path, target):  # noqa:
     records(target)
     raw = ("raw.parquet", *RAW, "--label", "label")
     schema, zero = ("--schema", "schema.json"), ("--on-bad-record", "zero")
+    leave_out = ("--on-bad-record", "leave-out")
     budget = ("--epsilon", 4, "--delta", "1e-5", "--design", "poisson", "--num-mixtures", 50)
     ok(run("release", *raw, *schema, *budget, "--out", "a"))
     ok(run("train", "a", "--learner", learner, "--out", "m.safetensors"))
     whole = pq.read_table(tmp_path / "raw.parquet")
     pq.write_table(whole.slice(2), tmp_path / "raw.parquet")
-    due = ok(run("evaluate", "m.safetensors", *raw, *zero, "--json"))
-    assert due.json["num_left_out"] == 0 and "left out" not in due.err
+    due = ok(run("evaluate", "m.safetensors", *raw, *leave_out, "--json"))
+    assert "num_left_out" not in due.json and "left out" not in due.err
     rows = whole.to_pylist()
     rows[0]["img"], rows[1]["label"] = b"corrupt", None
     pq.write_table(pa.Table.from_pylist(rows, schema=whole.schema), tmp_path / "raw.parquet")
-    refused = run("evaluate", "m.safetensors", *raw)
-    assert refused.code == 2 and "--on-bad-record zero" in refused.err
-    found = ok(run("evaluate", "m.safetensors", *raw, *zero, "--json"))
+    refused = run("evaluate", "m.safetensors", *raw, "--on-bad-record", "error")
+    assert refused.code == 2 and "--on-bad-record leave-out" in refused.err
+    found = ok(run("evaluate", "m.safetensors", *raw, *leave_out, "--json"))
     assert found.json == due.json | {"num_left_out": 2}
     assert "2 bad records of 60 left out" in found.err
     ok(run("extract", *raw, *schema, *zero, "--out", "f.parquet"))
     label = ("--label", "label") if target == "class" else ()
     words = ("evaluate", "m.safetensors", "f.parquet", *label)
-    refused = run(*words)
-    assert refused.code == 2 and "--on-bad-record zero leaves" in refused.err
-    assert ok(run(*words, *zero, "--json")).json == found.json
+    assert ok(run(*words, *leave_out, "--json")).json == found.json
+    counted = run(*words, "--json")
+    if target == "class":
+        accuracy = pytest.approx(due.json["accuracy"] * 58 / 60)
+        assert counted.json["accuracy"] == accuracy and counted.json["num_test_records"] == 60
+        assert "2 bad records of 60 counted as wrong" in counted.err
+        stopped = run(*words, "--max-bad-share", "0.01")
+        assert stopped.code == 2 and "max-bad-share" in stopped.err
+    else:  # no score but that of classes knows a wrong record
+        assert counted.code == 2 and "--on-bad-record leave-out leaves" in counted.err
     # In a release of the same features the option is named too.
     refused = run("release", "f.parquet", *schema, *label, *budget, "--out", "b")
     assert refused.code == 2 and "--on-bad-record zero" in refused.err

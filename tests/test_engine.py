@@ -60,7 +60,7 @@ def plan_for(name: str, noise_multiplier: float = 5.0, **sizes: int) -> ReleaseP
 
 
 def mixers(plan: ReleasePlan, x, y, key) -> list[Mixer]:
-    records = bound_records(x, y, plan.data_schema, "zero")
+    records = bound_records(x, y, plan.data_schema, "zero", max_bad_share=1.0)
     parts = plan.mechanism.components
     return [Mixer(part, records, key, table) for table, part in enumerate(parts)]
 

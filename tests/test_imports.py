@@ -38,6 +38,7 @@ ORDER = [
     "engine",
     "learners",
     "dpsgd",
+    "spending",
     "datasets",
     "cli",
 ]

@@ -21,9 +21,9 @@ from PIL import Image
 
 from privmix import InvalidInputError
 from privmix.features import make_extractor
+from privmix.inputs.parquet import parquet_files
 from privmix.inputs.raw import Limits, open_records
 from privmix.inputs.raw.blocks import object_array
-from privmix.inputs.readers import parquet_files
 from privmix.table_schema import TableSchema
 
 TABLE = TableSchema(
@@ -258,7 +258,12 @@ class TestBadImages:
         good = [png(a) for a in pictures(5)]
         mixed = [good[0], *self.bad, *good[1:]]
         records = open_records(
-            mixed, kind="image", labels=range(len(mixed)), on_bad_record="zero", classes=range(20)
+            mixed,
+            kind="image",
+            labels=range(len(mixed)),
+            on_bad_record="zero",
+            max_bad_share=1.0,
+            classes=range(20),
         )
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -312,7 +317,9 @@ class TestBadImages:
         for index in (1, 2, 3):
             with pytest.raises(InvalidInputError, match=r"images\[1\]: "):
                 gather(open_records([good, items()[index]], kind="image"))
-        _, _, bad = gather(open_records(items(), kind="image", on_bad_record="zero"))
+        _, _, bad = gather(
+            open_records(items(), kind="image", on_bad_record="zero", max_bad_share=1.0)
+        )
         assert bad == [False, True, True, True, False]
 
     def test_the_path_of_a_damaged_file_is_told(self, folder):
@@ -332,7 +339,9 @@ class TestBadImages:
 
         with pytest.raises(InvalidInputError, match=r"images\[1\].*truncated"):
             gather(open_records(Broken(), kind="image"))
-        _, labels, bad = gather(open_records(Broken(), kind="image", on_bad_record="zero"))
+        _, labels, bad = gather(
+            open_records(Broken(), kind="image", on_bad_record="zero", max_bad_share=1.0)
+        )
         assert (labels, bad) == ([0, None, 2], [False, True, False])
 
 
@@ -378,7 +387,9 @@ class TestTexts:
             "classes": ["a", "b"],
             "limits": Limits(max_text_chars=100),
         }
-        records = open_records(tmp_path / "t.csv", on_bad_record="zero", **options)
+        records = open_records(
+            tmp_path / "t.csv", on_bad_record="zero", max_bad_share=1.0, **options
+        )
         texts, labels, bad = gather(records, 4)
         assert bad == [False, True, True, True, True, True]
         assert texts == ["good", *[None] * 5]
@@ -445,7 +456,13 @@ class TestTables:
             path = tmp_path / name / "t.csv"
             path.write_bytes("\n".join(["age,sex,y", *lines, ""]).encode("latin-1"))
             records = open_records(
-                path, kind="table", table=TABLE, label="y", classes=[0, 1], on_bad_record="zero"
+                path,
+                kind="table",
+                table=TABLE,
+                label="y",
+                classes=[0, 1],
+                on_bad_record="zero",
+                max_bad_share=1.0,
             )
             rows, labels, bad = gather(records, 3)
             seen[name] = [(r, y) for r, y, b in zip(rows, labels, bad, strict=True) if not b]
@@ -462,7 +479,13 @@ class TestTables:
     def test_mixed_pandas_columns(self):
         mixed = pd.DataFrame({"age": [1, "2", "x"], "sex": ["f", 3, None], "y": [0, 1, 0]})
         records = open_records(
-            mixed, kind="table", table=TABLE, label="y", classes=[0, 1], on_bad_record="zero"
+            mixed,
+            kind="table",
+            table=TABLE,
+            label="y",
+            classes=[0, 1],
+            on_bad_record="zero",
+            max_bad_share=1.0,
         )
         rows, labels, bad = gather(records)
         assert rows[:2] == [{"age": 1.0, "sex": "f"}, {"age": 2.0, "sex": "3"}]
@@ -474,6 +497,7 @@ class TestTables:
             label="y",
             classes=[0, 1],
             on_bad_record="zero",
+            max_bad_share=1.0,
         )
         assert gather(records)[2] == [False, True, True]
 
@@ -495,7 +519,7 @@ class TestTables:
     def test_one_cell_of_a_frame_changes_no_other(self, column, cells, odd):
         """An object column has no type, and none is inferred from what else is in it."""
         table = TableSchema(columns=[{"name": "c", **column}])
-        options = {"kind": "table", "table": table, "on_bad_record": "zero"}
+        options = {"kind": "table", "table": table, "on_bad_record": "zero", "max_bad_share": 1.0}
         extractor = make_extractor("tabular", table=table)
         without = pd.DataFrame({"c": pd.Series(cells, dtype=object), "other": 1})
         rows, _, bad = gather(open_records(without, **options))
@@ -550,7 +574,9 @@ class TestTables:
             assert alone[2] == [False] * len(cells)
             for odd in (*ODD, *images, "x"):
                 frame = pd.DataFrame({"c": objects([*cells, odd])})
-                records = open_records(frame, kind=kind, column="c", on_bad_record="zero")
+                records = open_records(
+                    frame, kind=kind, column="c", on_bad_record="zero", max_bad_share=1.0
+                )
                 found, _, bad = gather(records)
                 for seen, due in zip(found[:-1], alone[0], strict=True):
                     assert np.array_equal(seen, due)
@@ -597,13 +623,20 @@ class TestTables:
         rows, _, _ = gather(open_records(frame, kind="table", table=TABLE))
         assert rows == [{"age": age, "sex": sex} for age, sex in ((4, "m"), (None, None), (3, "m"))]
         texts, labels, bad = gather(
-            open_records(frame, kind="text", column="sex", label="age", on_bad_record="zero")
+            open_records(
+                frame,
+                kind="text",
+                column="sex",
+                label="age",
+                on_bad_record="zero",
+                max_bad_share=1.0,
+            )
         )
         assert (texts, labels) == (["m", None, "m"], ["4", None, "3"])
         assert bad == [False, True, False]
 
     def test_columns_that_are_not_there(self):
-        with pytest.raises(InvalidInputError, match="the columns of table: age; received 'sex'"):
+        with pytest.raises(InvalidInputError, match="a column of table: age; received 'sex'"):
             open_records(pa.table({"age": [1]}), kind="table", table=TABLE)
         with pytest.raises(InvalidInputError, match="is the label: delete the line of 'sex'"):
             open_records(self.frame, kind="table", table=TABLE, label="sex")
@@ -625,7 +658,7 @@ class TestValuesThatPythonDoesNotHave:
     def check(self, rows, path, place, **options):
         pq.write_table(rows, path)
         for source in (rows, path):
-            records = open_records(source, on_bad_record="zero", **options)
+            records = open_records(source, on_bad_record="zero", max_bad_share=1.0, **options)
             assert gather(records)[2] == [False, True, False]
             with pytest.raises(InvalidInputError, match=r"\[1\]" + place):
                 gather(open_records(source, **options))
@@ -688,7 +721,9 @@ class TestValuesThatPythonDoesNotHave:
             frame = pd.DataFrame({"text": fine, "y": fine, "u": fine} | {column: odd})
             with pytest.raises(InvalidInputError, match=rf"\[1\].*{place}.*UTF-8"):
                 gather(open_records(frame, **named, **options))
-            records = open_records(frame, on_bad_record="zero", **named, **options)
+            records = open_records(
+                frame, on_bad_record="zero", max_bad_share=1.0, **named, **options
+            )
             assert gather(records)[2] == [False, True, False]
 
     def test_labels_that_are_lists(self):
@@ -700,7 +735,9 @@ class TestValuesThatPythonDoesNotHave:
         ):
             with pytest.raises(InvalidInputError, match=rf"\[0\].* {place}: allowed is a single"):
                 gather(open_records(source, **given, **options))
-            records = open_records(source, on_bad_record="zero", **given, **options)
+            records = open_records(
+                source, on_bad_record="zero", max_bad_share=1.0, **given, **options
+            )
             assert gather(records)[2] == [True, True]
 
 
@@ -754,7 +791,7 @@ def test_categories_of_pandas_stay_integers(missing):
     last = None if missing else ids[0]
     cells = pd.Series(pd.Categorical([*ids, last], categories=ids))
     frame = pd.DataFrame({"text": ["x", "y", "z"], "label": cells, "who": cells})
-    options = {"kind": "text", "classes": ids, "on_bad_record": "zero"}
+    options = {"kind": "text", "classes": ids, "on_bad_record": "zero", "max_bad_share": 1.0}
     columns = {"column": "text", "label": "label", "unit_column": "who"}
     sequences = {"labels": cells, "units": cells}
     for source, where in ((frame, columns), (["x", "y", "z"], sequences)):
@@ -765,7 +802,7 @@ def test_categories_of_pandas_stay_integers(missing):
 def test_labels_that_lost_digits_are_refused():
     ids = [2**53 + 1, 2**53]
     lossy = pd.Series([2.0**53, None])
-    options = {"kind": "text", "classes": ids, "on_bad_record": "zero"}
+    options = {"kind": "text", "classes": ids, "on_bad_record": "zero", "max_bad_share": 1.0}
     words = "label.*: allowed is integers or texts .* received a column of (double|float64)"
     with pytest.raises(InvalidInputError, match=words):
         open_records(["x", "y"], labels=lossy, **options)
@@ -778,7 +815,9 @@ def test_labels_that_lost_digits_are_refused():
 
 @pytest.mark.parametrize("nothing", [pd.NA, pd.NaT, float("nan"), None])
 def test_what_pandas_has_for_a_missing_label(nothing):
-    records = open_records(["x", "y"], kind="text", labels=["a", nothing], on_bad_record="zero")
+    records = open_records(
+        ["x", "y"], kind="text", labels=["a", nothing], on_bad_record="zero", max_bad_share=1.0
+    )
     assert gather(records)[1:] == (["a", None], [False, True])
 
 
@@ -805,7 +844,7 @@ def test_files_of_a_folder_may_differ_in_whether_nulls_are_allowed(tmp_path):
 def test_strips_are_bad_records(shape):
     strip, edge = np.zeros(shape, np.uint8), np.zeros((1, 100), np.uint8)
     for item in (strip, png(strip), Image.fromarray(strip)):
-        records = open_records([edge, item], kind="image", on_bad_record="zero")
+        records = open_records([edge, item], kind="image", on_bad_record="zero", max_bad_share=1.0)
         assert gather(records)[2] == [False, True]
     with pytest.raises(InvalidInputError, match="at most 100 times the short one"):
         gather(open_records([edge, strip], kind="image"))
@@ -817,7 +856,9 @@ def test_strips_are_bad_records(shape):
     "tensor", [torch.zeros(2, 2, dtype=torch.bfloat16), torch.zeros(2, 2).to_sparse()]
 )
 def test_tensors_that_numpy_cannot_hold_are_bad_records(tensor):
-    records = open_records([np.zeros((2, 2)), tensor], kind="image", on_bad_record="zero")
+    records = open_records(
+        [np.zeros((2, 2)), tensor], kind="image", on_bad_record="zero", max_bad_share=1.0
+    )
     assert gather(records)[2] == [False, True]
 
 
@@ -830,7 +871,7 @@ def test_the_earliest_and_latest_nanoseconds(zone):
     )
     times = [-(2**63), -1001, -1000, -1, 0, 999, 1000, 2**63 - 1]
     cells = pa.table({"t": pa.array(times, pa.timestamp("ns", zone))})
-    (block,) = open_records(cells, kind="table", table=table).blocks(9)
+    (block,) = open_records(cells, kind="table", table=table, max_missed_share=1.0).blocks(9)
     found = block.records["t"].cast(pa.int64()).to_pylist()
     assert found == [time // 1000 for time in times]
 

@@ -99,7 +99,7 @@ class TestBadRecords:
             bound_records(np.zeros((4, 2)), self.y, self.schema)
 
     def test_zero_replaces_bad_records_one_by_one(self):
-        records = bound_records(self.x, self.y, self.schema, "zero")
+        records = bound_records(self.x, self.y, self.schema, "zero", max_bad_share=1.0)
         assert records.num_replaced == 3
         assert records.labels.tolist() == [0, -1, -1, -1]
         assert not records.features[1:].any()

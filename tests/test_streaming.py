@@ -36,7 +36,13 @@ def small_runs(monkeypatch):
 
 def stream(plan, features, labels, policy="error", threads=2) -> StreamedRecords:
     made = bound_records(
-        features, labels, plan.data_schema, policy, in_memory=False, threads=threads
+        features,
+        labels,
+        plan.data_schema,
+        policy,
+        max_bad_share=1.0,
+        in_memory=False,
+        threads=threads,
     )
     assert isinstance(made, StreamedRecords)
     return made
@@ -227,7 +233,7 @@ class TestChangedInput:
         x, y = make_data(plan.data_schema, 61)
         x[3, 0] = np.nan
         read = stream(plan, x, y, "zero")
-        whole = bound_records(x, y, plan.data_schema, "zero")
+        whole = bound_records(x, y, plan.data_schema, "zero", max_bad_share=1.0)
         assert read.digest() == whole.digest()
         assert (read.num_clipped, read.num_replaced) == (whole.num_clipped, whole.num_replaced)
         assert np.array_equal(read.part(0, 61), whole.features)
@@ -255,7 +261,9 @@ def test_preprocessed_records_make_the_same_files(tmp_path, width):
     )
     x, y = make_data(schema, 61)
     x[7] = np.nan
-    whole = release(x, y, plan, out=tmp_path / "whole", test_seed=1, on_bad_record="zero")
+    whole = release(
+        x, y, plan, out=tmp_path / "whole", test_seed=1, on_bad_record="zero", max_bad_share=1.0
+    )
     swept = release_records(
         stream(plan, x, y, "zero"),
         plan,

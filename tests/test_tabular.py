@@ -95,14 +95,16 @@ def test_no_row_changes_another_and_none_passes_the_bound(rows, mapped, constant
     for row, features in zip(rows, together, strict=True):
         alone = extractor.transform(pd.DataFrame([row]))
         assert (alone == features).all()
-    records = open_records(pd.DataFrame(rows), kind="table", table=schema)
+    records = open_records(pd.DataFrame(rows), kind="table", table=schema, max_missed_share=1.0)
     in_blocks = [extractor.transform(block.records) for block in records.blocks(2)]
     assert (np.concatenate(in_blocks) == together).all()
 
 
 def test_a_bad_record_becomes_zero():
     frame = pd.concat([ROWS, ROWS.assign(town=None), ROWS.assign(age="x")], ignore_index=True)
-    records = open_records(frame, kind="table", table=SCHEMA, on_bad_record="zero")
+    records = open_records(
+        frame, kind="table", table=SCHEMA, on_bad_record="zero", max_bad_share=1.0
+    )
     (block,) = records.blocks(20)
     features = TabularExtractor(SCHEMA).transform(block.records)
     assert block.bad.tolist() == [False] * 3 + [True] * 6
@@ -269,7 +271,11 @@ def test_large_integers_as_floats_are_no_category():
 
     def encode(schema, values):
         records = open_records(
-            pd.DataFrame({"x": values}), kind="table", table=schema, on_bad_record="zero"
+            pd.DataFrame({"x": values}),
+            kind="table",
+            table=schema,
+            on_bad_record="zero",
+            max_bad_share=1.0,
         )
         (block,) = records.blocks(9)
         return TabularExtractor(schema).transform(block.records), block.bad.tolist()
@@ -314,7 +320,9 @@ def test_an_odd_cell_leaves_numpys_times_what_they_are(unit):
 
         def first(cells, schema=schema):
             frame = pd.DataFrame({"x": pd.Series(cells)})
-            records = open_records(frame, kind="table", table=schema, on_bad_record="zero")
+            records = open_records(
+                frame, kind="table", table=schema, on_bad_record="zero", max_bad_share=1.0
+            )
             (block,) = records.blocks(9)
             return TabularExtractor(schema).transform(block.records)[0].tolist(), block.bad[0]
 

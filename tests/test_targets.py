@@ -212,7 +212,7 @@ class TestRecords:
         y[1] = bad
         with pytest.raises(InvalidInputError, match=words):
             bound_records(features_for(3), y, schema)
-        found = bound_records(features_for(3), y, schema, "zero")
+        found = bound_records(features_for(3), y, schema, "zero", max_bad_share=1.0)
         assert found.num_replaced == 1
         assert not found.labels[1].any()
         assert not found.features[1].any()
@@ -223,7 +223,7 @@ class TestRecords:
     def test_a_bad_feature_blanks_the_label_too(self):
         x, y = features_for(3), labels_for("regression", 3)
         x[1, 0] = np.nan
-        found = bound_records(x, y, schema_for("regression"), "zero")
+        found = bound_records(x, y, schema_for("regression"), "zero", max_bad_share=1.0)
         assert not found.labels[1].any()
 
     @pytest.mark.parametrize(
@@ -382,9 +382,11 @@ class TestDesigns:
             )
             x, y = features_for(60), labels_for(target, 60).astype(float)
             y[7] = np.nan
-            made = release(x, y, plan, out=tmp_path / target, on_bad_record="zero")
+            made = release(
+                x, y, plan, out=tmp_path / target, on_bad_record="zero", max_bad_share=1.0
+            )
             assert verify(made.folder).reasons == ()
-            records = bound_records(x, y, plan.data_schema, "zero")
+            records = bound_records(x, y, plan.data_schema, "zero", max_bad_share=1.0)
             done = made.preprocessor.transform_records(records)
             assert not done.features[7].any()
             assert done.features[6].any()
@@ -396,10 +398,10 @@ def test_a_blank_record_and_one_of_zeros_are_not_the_same_input(in_memory):
     schema = schema_for("regression-one")
     x, y = features_for(10), np.full((10, 1), 5.0)  # the middle of its bounds, which becomes 0
     x[4] = 0.0
-    zeros = bound_records(x, y, schema, "zero", in_memory=in_memory)
+    zeros = bound_records(x, y, schema, "zero", max_bad_share=1.0, in_memory=in_memory)
     changed = x.copy()
     changed[4, 0] = np.nan
-    blank = bound_records(changed, y, schema, "zero", in_memory=in_memory)
+    blank = bound_records(changed, y, schema, "zero", max_bad_share=1.0, in_memory=in_memory)
     assert np.array_equal(zeros.part(0, 10), blank.part(0, 10))
     assert np.array_equal(zeros.labels, blank.labels)
     assert zeros.digest() != blank.digest()

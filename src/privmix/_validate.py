@@ -5,9 +5,12 @@ No maths lives here. All numeric checks are written so that NaN fails them.
 
 from __future__ import annotations
 
+import json
 import math
+import stat
 from collections.abc import Iterable
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self
 
 from pydantic import (
@@ -131,6 +134,17 @@ def one_of(place: str, value: object, allowed: Iterable[str]) -> str:
     return value
 
 
+def regular_file(path: Path) -> None:
+    """Refuse what is there and is no regular file: of a pipe or a device, reading may not end."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        fail(str(path), "an existing file", getattr(error, "strerror", None) or error)
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFIFO: "a pipe", stat.S_IFDIR: "a folder", stat.S_IFSOCK: "a socket"}
+        fail(str(path), "a regular file", kinds.get(stat.S_IFMT(mode), "a device"))
+
+
 class FrozenModel(BaseModel):
     """Base of the public facts: immutable, closed, strict, JSON in and out.
 
@@ -166,13 +180,32 @@ class FrozenModel(BaseModel):
 
     @classmethod
     def from_json(cls, text: str | bytes, place: str | None = None) -> Self:
-        """Parse JSON; errors name ``place`` (a file name, say) and the field."""
+        """Parse JSON; errors name ``place`` (a file name, say) and the field.
+
+        A field that is there twice is refused: of what stands there a reader would see one value,
+        and the parser another.
+        """
         try:
-            return cls.model_validate_json(text)
+            parsed = cls.model_validate_json(text)
         except ValidationError as error:
             raise _first_problem(place or cls.__name__, error) from None
         except ArithmeticError as error:
             fail(place or cls.__name__, "numbers to calculate with", error)
+        refuse_repeated(place or cls.__name__, text)
+        return parsed
+
+
+def refuse_repeated(place: str, text: str | bytes) -> None:
+    """Refuse JSON text in which an object has a field twice."""
+
+    def check(pairs: list[tuple[str, Any]]) -> None:
+        seen = set()
+        for key, _ in pairs:
+            if key in seen:
+                fail(place, "each field once", f"{key!r} twice")
+            seen.add(key)
+
+    json.loads(text, object_pairs_hook=check)
 
 
 def _first_problem(place: str, error: ValidationError) -> InvalidInputError:

@@ -8,17 +8,21 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import ArrayLike
 
 from privmix import _validate
 from privmix._validate import printable
 from privmix.accounting import account
+from privmix.accounting.stated import stated_epsilon
 from privmix.backends import Backend, BackendName, Job, open_backend
 from privmix.backends.local import LocalBackend
 from privmix.foreign.files import MOST_JSON_BYTES
 from privmix.inputs.arrays import Source
 from privmix.inputs.extractor import Extractor, ExtractorIdentity
+from privmix.inputs.feature_names import check_names, names_of
 from privmix.inputs.labels import BadRecordPolicy
+from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares
 from privmix.mixer import Rows
 from privmix.planning.plan import ReleasePlan
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
@@ -26,6 +30,7 @@ from privmix.publishing.card import CARD_NAME, dataset_card
 from privmix.publishing.certificate import FILE_NAME, Certificate
 from privmix.publishing.folder import Piece, file_digests, part_layout, part_name, write_part
 from privmix.publishing.release import Release, empty_preprocessor
+from privmix.publishing.signature import sign_folder
 from privmix.records.binding import bound_records, feature_source
 from privmix.records.bounded import Progress, Records
 from privmix.rng import MasterKey, fresh_name
@@ -46,9 +51,13 @@ def release(
     out: str | Path,
     units: ArrayLike | None = None,
     on_bad_record: BadRecordPolicy = "error",
+    max_bad_share: float = MAX_BAD_SHARE,
+    max_missed_share: float = MAX_MISSED_SHARE,
     resume: bool = False,
     ledger: str | Path | None = None,
     dataset_id: str | None = None,
+    sign_key: Ed25519PrivateKey | None = None,
+    who: str | None = None,
     test_seed: int | None = None,
     backend: BackendName = "local",
     scheduler: str | None = None,
@@ -72,10 +81,15 @@ def release(
         units: (count,) integers or strings, the owner of each record, for a plan with a
             ``unit_column``; a sample of at most ``max_records_per_unit`` of each is mixed.
         on_bad_record: ``error`` or ``zero``; see ``records.bound_records``.
+        max_bad_share: With ``zero``, a larger share of bad records stops before anything is spent.
+        max_missed_share: A larger share of a column's values outside the schema of the ``tabular``
+            extractor stops likewise.
         resume: Go on with a run into ``out`` that was cut off: same plan, same records, same bits,
             no second charge.
         ledger: Ledger file to charge before anything is drawn.
         dataset_id: The data set's name in the ledger.
+        sign_key: Key that signs the certificate; see ``privmix.publishing.signature``.
+        who: Who releases, for the ledger: free text; the login name by default.
         test_seed: For tests only: repeatable rows that are **not private**; the certificate says
             so and ``verify`` rejects it.
         backend: Where the mixing runs: ``local``, ``dask`` or ``cuda``; see
@@ -119,11 +133,30 @@ def release(
     check_units(plan, units is not None)
     limit = None if max_memory is None else parse_bytes("max_memory", max_memory)
     threads = plan.most_threads(limit) if threads is None else threads
-    charge = ledger_charge(ledger, dataset_id, plan.event, note=printable(target.name))
+    charge = ledger_charge(
+        ledger,
+        dataset_id,
+        plan.event,
+        name=printable(out),
+        kind="release",
+        private=test_seed is None,
+        who=who,
+    )
     if extractor is not None:
+        if hasattr(extractor, "tally"):
+            shares = Shares(max_bad_share, max_missed_share)
+            extractor.tally(features).check("features", shares)
         features = extractor.transform(features)  # type: ignore[arg-type]
+    check_names("features", names_of(features), plan.data_schema.feature_names, "the schema")
     records, sums_bytes = read_records(
-        features, labels, plan, on_bad_record, units=units, max_memory=limit, threads=threads
+        features,
+        labels,
+        plan,
+        on_bad_record,
+        units=units,
+        max_bad_share=max_bad_share,
+        max_memory=limit,
+        threads=threads,
     )
     with open_backend(backend, threads, scheduler, workers) as place:
         return release_records(
@@ -137,6 +170,7 @@ def release(
             backend=place,
             store=location,
             extractor=None if extractor is None else extractor.identity,
+            sign_key=sign_key,
             progress=progress,
         )
 
@@ -148,6 +182,7 @@ def read_records(
     on_bad_record: BadRecordPolicy,
     *,
     units: ArrayLike | None,
+    max_bad_share: float = MAX_BAD_SHARE,
     max_memory: int | None,
     threads: int,
     place: str = "max_memory",
@@ -170,6 +205,7 @@ def read_records(
         plan.data_schema,
         on_bad_record,
         units=units,
+        max_bad_share=max_bad_share,
         in_memory=layout.in_memory,
         threads=threads,
         progress=progress,
@@ -190,12 +226,13 @@ def release_records(
     threads: int = 1,
     store: str | None = None,
     extractor: ExtractorIdentity | None = None,
+    sign_key: Ed25519PrivateKey | None = None,
     progress: Progress | None = None,
 ) -> Release:
     """Publish bounded records: draw and write in a private run folder, seal, and move into place.
 
     ``charge`` is called with the run's name before the key is drawn, and again, with the same name,
-    when the run is resumed.
+    when the run is resumed; it is told the certificate's digest before the release appears.
     ``sums_bytes`` bounds the sums of one sweep over streamed records. Without a ``backend``, that many
     ``threads`` of this process do the mixing. ``store`` is a shared store for the parts, out of
     ``shared_store.store_location``.
@@ -204,12 +241,14 @@ def release_records(
     plan = ReleasePlan.from_json(plan.to_json())
     check_units(plan, records.units is not None)
     _check_count(plan, records)
+    if sign_key is not None and test_seed is not None:
+        _validate.fail("sign_key", "nothing beside test_seed, which protects nobody", "a key")
     certificate = Certificate.for_plan(plan, private=True, files={}, extractor=extractor)
     size = len(certificate.to_bytes()) + 128 * len(part_layout(plan.mechanism))
     if size > MOST_JSON_BYTES:  # nobody would read it
         _validate.fail("plan", f"one whose certificate has at most {MOST_JSON_BYTES} bytes", size)
     return_memory()  # the accountant's grids
-    origin = b"" if extractor is None else extractor.model_dump_json().encode()
+    origin = b"" if extractor is None else extractor.content()
     context = hashlib.sha256(plan.digest() + records.digest() + origin).digest()
 
     place = LocalBackend(threads) if backend is None else backend
@@ -227,7 +266,7 @@ def release_records(
             finally:
                 shared.store.give_up()
 
-    def make(run: RunFolder, journal: Journal) -> None:
+    def make(run: RunFolder, journal: Journal) -> str:
         folder, key = run.release_folder, journal.key
         mixed = _preprocess(folder, plan, _sampled(plan, records, key), key)
         job = Job(plan.mechanism, mixed, key, sums_bytes=sums_bytes)
@@ -237,14 +276,16 @@ def release_records(
         else:
             shared = _write_shared_parts(run, plan, job, place, shared, progress)
         digests = {} if shared is None else shared.digests
-        _seal(folder, plan, certificate.model_copy(update={"private": journal.private}), digests)
+        return _seal(folder, certificate.sealed(private=journal.private, files={}), digests)
 
     def finish(run: RunFolder) -> None:
         shared, folder = SharedParts.of_run(run, store), run.release_folder
         sealed = Release(folder).certificate
-        if sealed.model_copy(update={"files": {}, "private": True}) != certificate:
+        if sealed.sealed(private=True, files={}) != certificate:
             # Cut off between sealing and publishing: the journal is gone, the plan is known still.
             _validate.fail(f"resuming {out}", "the plan it was begun with", "another")
+        if sign_key is not None:
+            sign_folder(folder, sign_key)
         if shared is not None:
             shared.store.complete(folder, FILE_NAME)
             if "://" not in shared.location:
@@ -361,19 +402,18 @@ def _write_shared_parts(
     return shared
 
 
-def _seal(
-    folder: Path, plan: ReleasePlan, certificate: Certificate, shared: dict[str, str]
-) -> None:
-    """Write the card and the certificate, which makes the folder a release.
+def _seal(folder: Path, certificate: Certificate, shared: dict[str, str]) -> str:
+    """Write the card and the certificate, which makes the folder a release; return its digest.
 
     ``shared`` are the digests of parts that are elsewhere.
     """
     for leftover in folder.rglob("*.tmp"):
         leftover.unlink()
-    write_durably(folder / CARD_NAME, dataset_card(plan).encode())
+    write_durably(folder / CARD_NAME, dataset_card(certificate).encode())
     digests = dict(sorted((file_digests(folder) | shared).items()))
-    certificate = certificate.model_copy(update={"files": digests})
+    certificate = certificate.sealed(private=certificate.private, files=digests)
     write_durably(folder / FILE_NAME, certificate.to_bytes())
+    return certificate.digest()
 
 
 def _make_alike(folder: Path) -> None:
@@ -388,7 +428,7 @@ def _make_alike(folder: Path) -> None:
 def recheck_plan(plan: ReleasePlan) -> None:
     """Account for the plan anew: a plan file that claims too little is refused."""
     epsilon = account(plan.event, plan.delta).epsilon
-    if epsilon > plan.epsilon * (1 + 1e-6):
+    if epsilon > stated_epsilon(plan.epsilon):  # another machine's plan has other last bits
         _validate.fail(
             "plan.epsilon", f"at least {epsilon!r}, what the mechanism costs", plan.epsilon
         )

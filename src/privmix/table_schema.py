@@ -26,6 +26,60 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "datetime": {"earliest": "2000-01-01", "latest": "2030-01-01"},
 }
 _LARGEST_TABLE = 1_000_000
+ENCODINGS = (
+    "utf-8",
+    "utf-16",
+    "latin-1",
+    "iso-8859-15",
+    "cp1250",
+    "cp1251",
+    "cp1252",
+    "gb18030",
+    "shift_jis",
+    "euc_kr",
+)
+
+
+class TextFormat(FrozenModel):
+    """How a table's cells are written where they are text: public facts of its format.
+
+    Attributes:
+        delimiter: What stands between the cells of a text file, one character. None: a tab in
+            a ``.tsv`` file, else a comma.
+        encoding: Encoding of a text file, one of ``ENCODINGS``; a byte order mark is skipped.
+        decimal: The decimal mark of numbers.
+        thousands: What stands between groups of three digits. A space stands for no-break spaces
+            too. Empty: nothing.
+        strip: Whether blanks around cells, labels and owners are no part of them.
+
+    """
+
+    delimiter: str | None = None
+    encoding: str = "utf-8"
+    decimal: Literal[".", ","] = "."
+    thousands: Literal["", ".", ",", " ", "'"] = ""
+    strip: bool = False
+
+    _seldom: ClassVar[tuple[str, ...]] = (
+        "delimiter",
+        "encoding",
+        "decimal",
+        "thousands",
+        "strip",
+    )
+
+    @model_validator(mode="after")
+    def _check_marks(self) -> TextFormat:
+        mark = self.delimiter
+        if mark is not None and (len(mark) != 1 or not mark.isascii() or mark in '"\r\n\0'):
+            _validate.fail("format.delimiter", "one ASCII character, no quote", repr(mark))
+        _validate.one_of("format.encoding", self.encoding, ENCODINGS)
+        if self.decimal == self.thousands:
+            _validate.fail("format.thousands", "another mark than the decimal one", self.thousands)
+        return self
+
+
+PLAIN = TextFormat()
 
 
 class _Column(FrozenModel):
@@ -80,11 +134,26 @@ class _Column(FrozenModel):
 
 
 class NumericColumn(_Column):
-    """Numbers, clamped to [lower, upper] and scaled to [-1, 1]."""
+    """Numbers, clamped to [lower, upper] and scaled to [-1, 1].
+
+    ``symbols`` are texts that may stand before or after a number and say nothing: currencies, units.
+    """
 
     type: Literal["numeric"] = "numeric"
     lower: float
     upper: float
+    symbols: tuple[str, ...] = ()
+
+    _seldom: ClassVar[tuple[str, ...]] = ("symbols",)
+
+    @field_validator("symbols", mode="before")
+    @classmethod
+    def _check_symbols(cls, value: object) -> object:
+        value = tuple(value) if isinstance(value, list) else value
+        for text in value if isinstance(value, tuple) else ():
+            if not isinstance(text, str) or not text.strip() or any(c.isdigit() for c in text):
+                _validate.fail("symbols", 'texts beside a number, such as ["$", "%"]', repr(text))
+        return value
 
     @model_validator(mode="after")
     def _check_order(self) -> NumericColumn:
@@ -101,12 +170,29 @@ class NumericColumn(_Column):
 class DatetimeColumn(_Column):
     """Dates and times, clamped to [earliest, latest] and scaled to [-1, 1].
 
-    Both are ISO 8601; a time without a zone is taken to be UTC.
+    Both are ISO 8601; a time without a zone is taken to be UTC. Texts are ISO 8601 too, unless
+    ``format`` says how they are written, as Python's ``strptime`` has it: ``%d.%m.%Y``.
     """
 
     type: Literal["datetime"] = "datetime"
     earliest: str
     latest: str
+    format: str | None = None
+
+    _seldom: ClassVar[tuple[str, ...]] = ("format",)
+
+    @model_validator(mode="after")
+    def _check_format(self) -> DatetimeColumn:
+        if self.format is not None:
+            day = datetime(2013, 11, 24, 17, 58, 42)
+            try:
+                known = datetime.strptime(day.strftime(self.format), self.format).date()
+            except ValueError:
+                known = None
+            if known != day.date():
+                allowed = "year, month and day as strptime has them, such as %d.%m.%Y"
+                _validate.fail(f"{self.name}.format", allowed, repr(self.format))
+        return self
 
     @model_validator(mode="after")
     def _check_order(self) -> DatetimeColumn:
@@ -240,14 +326,16 @@ class TableSchema(FrozenModel):
         fourier: Random Fourier features to map the scaled columns to, or none.
         constant: Whether vectors end with a 1: the intercept of a linear model whose rows show no
             means, as those of ``signed`` do.
+        format: How cells are written where they are text.
 
     """
 
     columns: tuple[Column, ...]
     fourier: FourierFeatures | None = None
     constant: bool = False
+    format: TextFormat = PLAIN
 
-    _seldom: ClassVar[tuple[str, ...]] = ("constant",)
+    _seldom: ClassVar[tuple[str, ...]] = ("constant", "format")
 
     @field_validator("columns", mode="before")
     @classmethod

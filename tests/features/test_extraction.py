@@ -49,7 +49,13 @@ def source(count: int = 10, bad: tuple[int, ...] = (), policy: str = "error", se
     images = make_images(count, (4, 4), seed=seed)
     for i in bad:
         images[i] = "no image"
-    return open_records(images, kind="image", labels=list(range(count)), on_bad_record=policy)
+    return open_records(
+        images,
+        kind="image",
+        labels=list(range(count)),
+        on_bad_record=policy,
+        max_bad_share=1.0,
+    )
 
 
 def digest(path) -> str:
@@ -172,7 +178,7 @@ def test_labels_of_several_types_are_matched_or_refused(tmp_path, labels):
     with pytest.raises(ValueError, match="labels: allowed is labels of one type.* and int|int and"):
         extract(open_records(images, kind="image", labels=labels), extractor, out)
     records = open_records(
-        images, kind="image", labels=labels, classes=[0, 1], on_bad_record="zero"
+        images, kind="image", labels=labels, classes=[0, 1], on_bad_record="zero", max_bad_share=1.0
     )
     extract(records, extractor, out)
     assert pq.read_table(out)["label"].to_pylist() == [1, 1 if labels[1] is True else None]

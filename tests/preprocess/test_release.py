@@ -188,8 +188,15 @@ class TestNeighbours:
     def test_blanked_records_stay_blank(self, data, tmp_path):
         x = data[0].copy()
         x[5] = np.nan
-        made = release(x, data[1], plan((Center(),)), out=tmp_path / "r", on_bad_record="zero")
-        records = bound_records(x, data[1], SCHEMA, "zero")
+        made = release(
+            x,
+            data[1],
+            plan((Center(),)),
+            out=tmp_path / "r",
+            on_bad_record="zero",
+            max_bad_share=1.0,
+        )
+        records = bound_records(x, data[1], SCHEMA, "zero", max_bad_share=1.0)
         assert not made.preprocessor.transform_records(records).features[5].any()
 
 

@@ -77,7 +77,7 @@ def test_sums_equal_brute_force(monkeypatch):
     y = y.copy()
     y[y == 1] = 0  # a class without records
     x[3] = np.nan  # a record that becomes nothing
-    records = bound_records(x, y, SCHEMA, "zero")
+    records = bound_records(x, y, SCHEMA, "zero", max_bad_share=1.0)
     q, labels = records.features.astype(object), records.labels
     one_hot = np.array([[int(k == c) for k in range(3)] for c in labels], dtype=object)
     products = [sum(row[i] * row[j] for row in q) for i in range(5) for j in range(i, 5)]

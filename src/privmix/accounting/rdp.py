@@ -21,10 +21,12 @@ from scipy.special import gammaln
 from privmix import _validate
 from privmix.accounting import pld
 from privmix.accounting.events import (
+    AllocationGaussianEvent,
     ComposedEvent,
     EligibleGaussianEvent,
     GaussianEvent,
     PoissonGaussianEvent,
+    SignedAllocationGaussianEvent,
     SignedGaussianEvent,
     SimpleEvent,
     UniformGaussianEvent,
@@ -103,7 +105,9 @@ def dpmix_theorem1_epsilon(
 
     Lee et al. 2019, Theorem 1: the squared sensitivities are taken as ``num_features`` and
     ``num_classes`` (coordinates within an interval of length one), the noise has the given
-    standard deviations, the conversion is the classic one over orders 2, 3, ... A release by this
+    standard deviations, the conversion is the classic one over orders 2, 3, ... The term of order 2
+    has exp(Delta^2 / mix_size^2), from the paper's Eq. 10, where the theorem prints exp(Delta^2 / 2).
+    A release by this
     library is certified by its event instead.
     """
     noise = _dpmix_noise(
@@ -177,6 +181,9 @@ def _rdp_one(event: SimpleEvent) -> Array:
         # A mixture over samples is no further apart than its worst part (Renyi divergences are
         # jointly quasi-convex), so the mechanism without sampling bounds it as well.
         return np.minimum(_rdp_uniform(event, ORDERS), ORDERS / (2.0 * event.noise_multiplier**2))
+    if isinstance(event, AllocationGaussianEvent | SignedAllocationGaussianEvent):
+        # As if rows and signs were known; divergences are jointly quasi-convex.
+        return ORDERS * (event.rows_per_record / (2.0 * event.noise_multiplier**2))
     return _rdp_signed(event)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any, NoReturn
@@ -12,10 +14,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from privmix._validate import InvalidInputError, printable
-from privmix.cli._common import OUT, app
+from privmix.cli._common import ERR, OUT, app
 
 # Importing a command's module registers it; the order is that of the help.
-_COMMANDS = "schema plan account extract release verify train evaluate fit ledger demo"
+_COMMANDS = "schema plan account extract release sign verify train evaluate fit ledger demo"
 for _command in _COMMANDS.split():
     import_module(f"privmix.cli.{_command}")
 
@@ -47,7 +49,8 @@ def main() -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a letter is no error
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = app(standalone_mode=False)
+        with _telling():
+            code = app(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except InvalidInputError as error:
         _fail(2, str(error))
@@ -61,6 +64,17 @@ def main() -> NoReturn:
         if os.environ.get("PRIVMIX_DEBUG"):
             raise
         _fail(1, f"{type(error).__name__}: {error}")
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    """Print what is noted beside an error: for the data holder's eyes only."""
+    try:
+        yield
+    except BaseException as error:
+        for note in getattr(error, "__notes__", ()):
+            ERR.print(f"for your eyes only: {note}")
+        raise
 
 
 def _fail(code: int, message: str) -> NoReturn:

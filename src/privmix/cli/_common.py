@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from errno import EEXIST
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any
@@ -18,6 +20,7 @@ from rich.text import Text
 
 from privmix import _validate
 from privmix._validate import printable
+from privmix.accounting.guarantee import Guarantee, number
 from privmix.foreign.files import MOST_JSON_BYTES, read_file
 from privmix.mechanism import DESIGNS
 from privmix.schema import Schema
@@ -182,8 +185,39 @@ def read_text(path: Path) -> str:
         _validate.fail(str(path), allowed, error)
 
 
+def write_text(path: Path, text: str, *, new: bool = False) -> None:
+    """Write a file for ``--out``, whole or not at all; if ``new``, only where there is none."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        if new and path.exists():
+            raise FileExistsError(EEXIST, os.strerror(EEXIST))
+        if path.exists() and not path.is_file():  # a pipe, or a terminal
+            path.write_text(text, encoding="utf-8")
+            return
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if new:
+            path.hardlink_to(temporary)
+        else:
+            temporary.replace(path.resolve())
+    except OSError as error:
+        allowed = f"a {'new ' * new}file in a writable folder"
+        _validate.fail("--out", allowed, f"{path}: {error.strerror}")
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
 def read_schema(path: Path) -> Schema:
     return Schema.from_json(read_text(path), place=str(path))
+
+
+def warn_of(guarantee: Guarantee) -> None:
+    """Say on standard error that nothing is protected, or how little."""
+    for line in guarantee.warnings:
+        ERR.print(line)
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -201,7 +235,9 @@ def print_facts(facts: dict[str, Any]) -> None:
             OUT.print(f"{name}:")
             print_facts({f"  {key}": part for key, part in value.items()})
             continue
-        shown = f"{value:.6g}" if isinstance(value, float) else value
+        shown = value
+        if isinstance(value, float):  # what is claimed is said in full, never rounded down
+            shown = number(value) if name in ("epsilon", "delta") else f"{value:.6g}"
         OUT.print(f"{name}: {shown}")
 
 

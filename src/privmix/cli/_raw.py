@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,12 +14,15 @@ import typer
 
 from privmix import _validate
 from privmix.cli._common import ERR, progress_bar, status_line
+from privmix.inputs.delimited import is_delimited, readable, suffix_of
+from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE
 from privmix.schema import Schema
 
 if TYPE_CHECKING:
     from privmix.features.extraction import Extracted
     from privmix.inputs.extractor import Extractor, ExtractorIdentity, FeaturesHeader
     from privmix.inputs.raw import RawRecords
+    from privmix.inputs.tally import Tally
     from privmix.schema import Target
 
 ExtractorSpec = Annotated[
@@ -37,6 +40,18 @@ ImageColumn = Annotated[
 ]
 Device = Annotated[
     str | None, typer.Option(help="Device of the extractor, such as cpu [a GPU if there is one].")
+]
+
+MaxBadShare = Annotated[
+    float,
+    typer.Option(help="With --on-bad-record zero: stop where a larger share of records is bad."),
+]
+MaxMissedShare = Annotated[
+    float,
+    typer.Option(
+        help="Stop where a larger share of a column's values misses the table's schema: categories "
+        "that it does not list, numbers and dates beyond its bounds."
+    ),
 ]
 
 
@@ -73,6 +88,8 @@ def open_raw(
     image_column: str | None,
     unit_column: str | None = None,
     on_bad_record: str | None = None,
+    max_bad_share: float = MAX_BAD_SHARE,
+    max_missed_share: float = MAX_MISSED_SHARE,
     target: Target = "class",
     classes: Any = (),
 ) -> RawRecords:
@@ -107,6 +124,8 @@ def open_raw(
         table=getattr(extractor, "schema", None) if extractor.kind == "table" else None,
         classes=classes,
         on_bad_record=on_bad_record or "error",  # type: ignore[arg-type]
+        max_bad_share=max_bad_share,
+        max_missed_share=max_missed_share,
     )
     if on_bad_record is None:
         records.remedy = ""
@@ -114,10 +133,18 @@ def open_raw(
 
 
 def same_extractor(
-    due: ExtractorIdentity | None, spec: str | None, device: str | None
+    due: ExtractorIdentity | None,
+    spec: str | None,
+    device: str | None,
+    allow_download: bool = False,
 ) -> Extractor:
-    """Build the extractor that a certificate names; with ``spec``, check that it is that one."""
+    """Build the extractor that a certificate names; with ``spec``, check that it is that one.
+
+    A model that only the certificate names, which may be a stranger's, is fetched from nowhere
+    unless that is allowed.
+    """
     from privmix.features import parse_spec
+    from privmix.features.base import local_only
 
     if due is None:
         allowed = "feature vectors, since the model's certificate names no extractor"
@@ -130,7 +157,9 @@ def same_extractor(
         if name != due.name or other:
             _validate.fail("--extractor", allowed, repr(spec))
     # A name alone says no more than the identity, which also has the columns of tabular.
-    extractor = build_extractor(due if spec in (None, due.name) else spec, device)
+    strangers = spec in (None, due.name)
+    with local_only() if strangers and not allow_download else nullcontext():
+        extractor = build_extractor(due if strangers else str(spec), device)
     if extractor.identity.digest != due.digest:
         _validate.fail("--extractor", allowed, str(extractor.identity))
     return extractor
@@ -140,19 +169,22 @@ def check_source(source: Path) -> None:
     """Refuse a path that leads nowhere, before anything else is done."""
     if not source.exists():
         _validate.fail(str(source), "an existing file or folder", "no such file")
+    if not source.is_dir():
+        _validate.regular_file(source)
 
 
 def check_columns(source: Path, header: FeaturesHeader | None, schema: Schema | None) -> None:
     """Ask for ``--extractor tabular`` where vectors are due and a file has the schema's table."""
-    from privmix.inputs.raw.opening import SUFFIXES, column_types, readable
+    from privmix.inputs.raw.opening import SUFFIXES, column_types
 
-    suffix = source.suffix.lower()
+    suffix = suffix_of(source)
     table = None if schema is None else schema.table
     if table is None or header is not None or suffix not in SUFFIXES or not source.is_file():
         return
     with readable(source, suffix):
-        found = column_types(source).names
-    if {column.name for column in table.columns} <= set(found):
+        names = {column.name for column in table.columns}
+        found = column_types(source, table.format, names).names
+    if names <= set(found):
         allowed = f"--extractor tabular, since {source} has the columns of the schema's table"
         _validate.fail("--extractor", allowed, "nothing")
 
@@ -198,7 +230,14 @@ def extract_with_progress(
         counts = extract(records, extractor, out, progress=progress, **options)
     bad = f", {counts.num_bad} bad ones blanked" if counts.num_bad else ""
     ERR.print(f"for your eyes only: features of {counts.num_records} records extracted{bad}")
+    tell_tally(records.tally)
     return counts
+
+
+def tell_tally(tally: Tally) -> None:
+    """Say on standard error which columns have bad cells, and values that miss the schema."""
+    for line in [*tally.faults(), *tally.misses()]:
+        ERR.print(f"for your eyes only: {line}")
 
 
 @contextmanager
@@ -241,11 +280,11 @@ def kept_features(out: Path) -> Iterator[Path]:
 
 def knows_labels(source: Path) -> bool:
     """Whether a source is a folder of images, whose labels are its folders' names."""
-    from privmix.inputs.readers import parquet_files
+    from privmix.inputs.parquet import parquet_files
 
     return source.is_dir() and not parquet_files(source)
 
 
 def knows_texts_only(source: Path) -> bool:
     """Whether labels of a source are texts whatever the classes are: CSV files, folder names."""
-    return source.suffix.lower() == ".csv" or knows_labels(source)
+    return is_delimited(source) or knows_labels(source)

@@ -11,6 +11,7 @@ import typer
 from numpy.typing import NDArray
 
 from privmix import _validate
+from privmix.accounting.guarantee import NOT_PRIVATE
 from privmix.cli._common import (
     ERR,
     FeaturesKey,
@@ -26,6 +27,8 @@ from privmix.cli._raw import (
     Device,
     ExtractorSpec,
     ImageColumn,
+    MaxBadShare,
+    MaxMissedShare,
     TextColumn,
     check_features_header,
     check_source,
@@ -34,14 +37,16 @@ from privmix.cli._raw import (
     open_raw,
     other_columns,
     same_extractor,
+    tell_tally,
 )
+from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares, Tally
 
 if TYPE_CHECKING:
     from privmix.inputs.extractor import ExtractorIdentity
     from privmix.schema import Target
 
 
-REMEDY = "--on-bad-record zero leaves such records out"
+REMEDY = "--on-bad-record leave-out leaves such records out"
 
 
 @app.command("evaluate", no_args_is_help=True)
@@ -68,9 +73,18 @@ def evaluate_command(
     on_bad_record: Annotated[
         str,
         typer.Option(
-            help="error: stop at a bad record; zero: leave it out, and say how many there were."
+            help="wrong: count a bad record as wrong (classes; else as error); leave-out: leave it "
+            "out; error: stop at it. It is said how many there were."
         ),
-    ] = "error",
+    ] = "wrong",
+    max_bad_share: MaxBadShare = MAX_BAD_SHARE,
+    max_missed_share: MaxMissedShare = MAX_MISSED_SHARE,
+    allow_download: Annotated[
+        bool,
+        typer.Option(
+            "--allow-download", help="Let the extractor that the certificate names be downloaded."
+        ),
+    ] = False,
     features_as_given: Annotated[
         bool,
         typer.Option(
@@ -84,12 +98,13 @@ def evaluate_command(
     Classes: accuracy. Weights of classes: accuracy and cross-entropy. Several labels: average
     precisions. Numbers: R2 and root mean squared errors.
 
-    A bad record, such as a damaged image or a missing label, cannot be scored: --on-bad-record zero
-    leaves it out and tells how many there were.
+    A bad record, such as a damaged image or a missing label, counts as wrong, and it is said how
+    many there were. Other scores than those of classes know no wrong: there it is left out, if asked.
 
     TEST is raw where the model's certificate names an extractor, which is then applied, or a file
     of features that privmix extract made with it. --extractor is needed only where the extractor's
-    model came from a folder.
+    model came from a folder. A model that the certificate names is looked for on this machine, and
+    on a hub only with --allow-download.
 
     Examples:
         privmix evaluate model.safetensors test.parquet --label intent
@@ -101,10 +116,16 @@ def evaluate_command(
     """
     from privmix.features.extraction import transform_records
     from privmix.inputs.extractor import FeaturesHeader
+    from privmix.inputs.feature_names import check_names
     from privmix.inputs.readers import label_names, read_labelled
 
-    _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
+    _validate.one_of("--on-bad-record", on_bad_record, ("wrong", "leave-out", "error"))
+    shares = Shares(max_bad_share, max_missed_share)
     scored = _load(model, device)
+    if scored.private is False:
+        words = f"{NOT_PRIVATE}: this model was made with a test seed or for research, from a release or records"
+        ERR.print(f"{words} that it does not protect")
+    strict = on_bad_record == "error" or (on_bad_record == "wrong" and scored.target != "class")
     check_source(source)
     header = FeaturesHeader.of_file(source)
     named = any(option is not None for option in (extractor, text_column, image_column))
@@ -117,20 +138,23 @@ def evaluate_command(
                 _validate.fail(option, "nothing for raw records", value)
         if label is None and scored.target == "class" and not knows_labels(source):
             _validate.fail("--label", "the name of the label column", "nothing")
-        maker = same_extractor(scored.extractor, extractor, device)
+        maker = same_extractor(scored.extractor, extractor, device, allow_download)
         records = open_raw(
             source,
             maker,
             label=label,
             text_column=text_column,
             image_column=image_column,
-            on_bad_record=on_bad_record,
+            on_bad_record="error" if strict else "zero",
+            max_bad_share=max_bad_share,
+            max_missed_share=max_missed_share,
             target=scored.target,
             classes=scored.classes,
         )
         records.remedy = REMEDY
         with progress_bar("records") as progress:
             features, labels = transform_records(records, maker, progress)
+        tell_tally(records.tally)
     else:
         if not features_as_given:
             check_features_header(str(source), header, scored.extractor)
@@ -139,7 +163,7 @@ def evaluate_command(
             if others := other_columns(source, header, names):
                 allowed = f"the column of owners in {source}, which is no feature: {others}"
                 _validate.fail("--unit-column", allowed, "nothing")
-        features, labels, _ = read_labelled(
+        data = read_labelled(
             source,
             label=label,
             classes=scored.classes,
@@ -148,15 +172,23 @@ def evaluate_command(
             target=scored.target,
             unit_column=unit_column,
         )
-    good = _usable(features, labels, scored, strict=on_bad_record == "error")
-    if left_out := int((~good).sum()):
-        ERR.print(f"{left_out} bad records of {len(good)} left out of the scores")
-        features, labels = features[good], labels[good]
-    found = scored.score(features, labels)
+        check_names(str(source), data.feature_names, scored.feature_names, "the model")
+        features, labels = data.features, data.labels
+    good = _usable(features, labels, scored, strict=strict)
+    num_bad = int((~good).sum())
+    Tally(len(good), num_bad).check("TEST", shares, remedy=f" ({REMEDY})" * strict)
+    wrong = 0 if on_bad_record == "leave-out" else num_bad
+    if num_bad:
+        become = "counted as wrong" if wrong else "left out of the scores"
+        ERR.print(f"{num_bad} bad records of {len(good)} {become}")
+    if not good.any():
+        _validate.fail("TEST", "at least one record that can be scored", "none")
+    found = scored.score(features[good], labels[good], wrong)
     note = f"{next(iter(found))} is a fact about the test set, which nothing here protects"
-    result = {**found, "num_test_records": len(labels), "note": note}
-    if on_bad_record == "zero":
-        result["num_left_out"] = left_out
+    num_test = len(good) - num_bad + wrong
+    result = {**found, "num_test_records": num_test, "note": note, "private": scored.private}
+    if num_bad:
+        result["num_counted_as_wrong" if wrong else "num_left_out"] = num_bad
     if as_json:
         print_json(result)
     else:
@@ -188,8 +220,6 @@ def _usable(features: Any, labels: Any, scored: _Scored, *, strict: bool) -> NDA
     if strict and not good.all():
         first = int(np.flatnonzero(~good)[0])
         _validate.fail(f"records[{first}]", allowed + remedy, "another")
-    if not good.any():
-        _validate.fail("TEST", "at least one record that can be scored", "none")
     return good
 
 
@@ -199,7 +229,9 @@ class _Scored(NamedTuple):
     target: Target
     classes: tuple[int, ...] | tuple[str, ...]
     extractor: ExtractorIdentity | None
-    score: Callable[[Any, Any], dict[str, Any]]
+    private: bool | None
+    feature_names: tuple[str, ...] | None
+    score: Callable[[Any, Any, int], dict[str, Any]]
 
 
 def _load(path: Path, device: str | None) -> _Scored:
@@ -211,7 +243,13 @@ def _load(path: Path, device: str | None) -> _Scored:
     learner = load_model(path)
     numbers = isinstance(learner, LinearRegressor)
     classes = learner.output_names_ if numbers else tuple(learner.classes_.tolist())
-    return _Scored(learner.target_, classes, learner.extractor_, lambda x, y: score(learner, x, y))
+    found = getattr(learner, "feature_names_in_", None)
+    names = None if found is None else tuple(found)
+
+    def scores(features: Any, labels: Any, num_wrong: int) -> dict[str, Any]:
+        return score(learner, features, labels, num_wrong=num_wrong)
+
+    return _Scored(learner.target_, classes, learner.extractor_, learner.private_, names, scores)
 
 
 def _load_folder(path: Path, device: str | None) -> _Scored:
@@ -231,8 +269,10 @@ def _load_folder(path: Path, device: str | None) -> _Scored:
         _validate.fail(str(path), allowed, f"a {facts.kind} of {facts.architecture}")
     trained = TrainedModel(path, head)
 
-    def score(features: Any, labels: Any) -> dict[str, Any]:
+    def score(features: Any, labels: Any, num_wrong: int) -> dict[str, Any]:
         truth = match_labels(labels, trained.classes)
-        return accuracy(truth, match_labels(trained.predict(features), trained.classes))
+        found = match_labels(trained.predict(features), trained.classes)
+        return accuracy(truth, found, num_wrong=num_wrong)
 
-    return _Scored("class", trained.classes, certificate.extractor, score)
+    names, private = certificate.feature_names, certificate.private
+    return _Scored("class", trained.classes, certificate.extractor, private, names, score)

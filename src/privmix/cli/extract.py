@@ -9,7 +9,6 @@ import typer
 
 from privmix import _validate
 from privmix.cli._common import (
-    ERR,
     Json,
     LabelColumns,
     SchemaFile,
@@ -23,6 +22,8 @@ from privmix.cli._raw import (
     Device,
     ExtractorSpec,
     ImageColumn,
+    MaxBadShare,
+    MaxMissedShare,
     TextColumn,
     build_extractor,
     check_source,
@@ -30,6 +31,7 @@ from privmix.cli._raw import (
     knows_texts_only,
     open_raw,
 )
+from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE
 
 
 @app.command("extract", no_args_is_help=True)
@@ -47,6 +49,8 @@ def extract_command(
     on_bad_record: Annotated[
         str, typer.Option(help="error: stop at a bad record; zero: blank it and go on.")
     ] = "error",
+    max_bad_share: MaxBadShare = MAX_BAD_SHARE,
+    max_missed_share: MaxMissedShare = MAX_MISSED_SHARE,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
@@ -79,26 +83,23 @@ def extract_command(
         image_column=image_column,
         unit_column=unit_column,
         on_bad_record=on_bad_record,
+        max_bad_share=max_bad_share,
+        max_missed_share=max_missed_share,
         target=target,
         classes=() if facts is None else facts.classes,
     )
     names = label or ["label"]
     if facts is not None and target != "class" and len(names) != facts.num_classes:
         names = [str(name) for name in facts.classes]
-    try:
-        extract_with_progress(
-            records,
-            made,
-            out,
-            label=names,
-            unit=unit_column or "unit",
-            replace=False,
-            labels_as_text=facts is None and knows_texts_only(source),
-        )
-    except BaseException as error:
-        for note in getattr(error, "__notes__", ()):
-            ERR.print(f"for your eyes only: {note}")
-        raise
+    extract_with_progress(
+        records,
+        made,
+        out,
+        label=names,
+        unit=unit_column or "unit",
+        replace=False,
+        labels_as_text=facts is None and knows_texts_only(source),
+    )
     result = {
         "out": str(out),
         "num_features": made.num_features,

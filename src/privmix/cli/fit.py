@@ -26,10 +26,12 @@ from privmix.cli._common import (
     progress_bar,
     read_schema,
     verify_command_line,
+    warn_of,
 )
 from privmix.cli._raw import (
     ExtractorSpec,
     ImageColumn,
+    MaxMissedShare,
     TextColumn,
     build_extractor,
     check_columns,
@@ -40,6 +42,7 @@ from privmix.cli._raw import (
     open_raw,
     other_columns,
 )
+from privmix.inputs.tally import MAX_MISSED_SHARE
 from privmix.schema import Schema
 
 if TYPE_CHECKING:
@@ -93,6 +96,7 @@ def fit_command(
     extractor: ExtractorSpec = None,
     text_column: TextColumn = None,
     image_column: ImageColumn = None,
+    max_missed_share: MaxMissedShare = MAX_MISSED_SHARE,
     feature_cache: Annotated[
         str, typer.Option(help="none; approximations: views, base (mixes features).")
     ] = "none",
@@ -109,6 +113,9 @@ def fit_command(
         Path | None, typer.Option(help="Ledger to charge before anything is drawn.")
     ] = None,
     dataset_id: Annotated[str | None, typer.Option(help="The data set's name there.")] = None,
+    who: Annotated[
+        str | None, typer.Option(help="By whom, for the ledger: free text [the login name].")
+    ] = None,
     research: Annotated[
         bool, typer.Option("--research", help="Keep gradient histograms: NOT PRIVATE.")
     ] = False,
@@ -148,14 +155,16 @@ def fit_command(
         read_synthetic,
     )
     from privmix.inputs.extractor import FeaturesHeader
+    from privmix.inputs.feature_names import check_names
     from privmix.inputs.readers import read_labelled
     from privmix.running.journal import RunFolder, check_out
-    from privmix.running.ledger import Ledger
+    from privmix.running.ledger import ledger_charge
 
     check_source(source)
     target = check_out(out)
     facts = None if schema is None else read_schema(schema)
     names, num_records = _public_facts(classes, num_records, facts)
+    feature_names = None if facts is None else facts.feature_names
     raw: RawRecords | None = None
     identity: ExtractorIdentity | None = None
     shape: tuple[int, ...]
@@ -171,6 +180,7 @@ def fit_command(
             label=None if label is None else [label],
             text_column=text_column,
             image_column=image_column,
+            max_missed_share=max_missed_share,
             classes=names,
         )
         if label is None and not knows_labels(source):
@@ -190,6 +200,7 @@ def fit_command(
         data = read_labelled(
             source, label=label, classes=names, features_key=features_key, label_key=label_key
         )
+        check_names(str(source), data.feature_names, feature_names, "the schema's feature_names")
         shape = tuple(data.features.shape[1:])
         identity = None if header is None else header.extractor
     chosen = method or ("dp-mix-self" if len(shape) == 3 else "plain")
@@ -225,15 +236,16 @@ def fit_command(
         made = Network(make_model(model, shape[0], len(names)), device=device or "cpu")
     public = None if synthetic is None else read_synthetic(synthetic, names, shape)
     check_training(plan, made, synthetic=public, research=research)
-    if (ledger is None) != (dataset_id is None):
-        given = "--ledger" if dataset_id is None else "--dataset-id"
-        _validate.fail("--ledger and --dataset-id", "both, or neither", f"{given} alone")
-    if ledger is not None and not ledger.is_file():
-        _validate.fail("--ledger", "an existing ledger; see privmix ledger open", str(ledger))
-    if ledger is not None and dataset_id is not None and not resume:
-        Ledger(ledger).check(dataset_id, plan.config.event)
-    if research or test_seed is not None:
-        ERR.print("warning: this model protects nobody; verify rejects it")
+    charge = ledger_charge(
+        ledger,
+        dataset_id,
+        plan.config.event,
+        name=str(out),
+        kind="model",
+        private=not research and test_seed is None,
+    )
+    if charge is not None and not resume:
+        charge.check()
     with ExitStack() as kept:
         if raw is not None:  # after everything that is known without the records
             features = kept.enter_context(kept_features(target)) / "features.parquet"
@@ -250,12 +262,16 @@ def fit_command(
             resume=resume,
             ledger=ledger,
             dataset_id=dataset_id,
+            who=who,
             research=research,
             test_seed=test_seed,
             extractor=identity,
+            feature_names=feature_names,
             progress=_with_epsilon(bar, plan.config, delta),
         )
     certificate = trained.certificate
+    guarantee = certificate.guarantee
+    warn_of(guarantee)
     result = {
         "out": str(out),
         "private": certificate.private,
@@ -267,9 +283,11 @@ def fit_command(
         "digest": certificate.digest(),
     }
     if as_json:
-        print_json(result)
+        print_json({**result, "guarantee": guarantee.model_dump(mode="json")})
     else:
         print_facts(result)
+        for line in guarantee.lines():
+            OUT.print(line)
         OUT.print(verify_command_line(out, result["digest"]))
 
 
@@ -333,6 +351,7 @@ def _load(name: str) -> Any:
 def _with_epsilon(bar: Any, config: Any, delta: float) -> Callable[[int, int], None]:
     """Let a progress bar go on, and now and then say what has been spent so far, at most."""
     from privmix.accounting import epsilon_at
+    from privmix.accounting.rounding import rounded_up
 
     due = monotonic() + 2
 
@@ -342,6 +361,6 @@ def _with_epsilon(bar: Any, config: Any, delta: float) -> Callable[[int, int], N
         if monotonic() > due:
             due = monotonic() + 30
             spent = epsilon_at(config.event_after(done), [delta])[delta]
-            ERR.print(f"step {done} of {total}: epsilon {spent:.4g} so far")
+            ERR.print(f"step {done} of {total}: epsilon {rounded_up(spent, 4):.4g} so far")
 
     return step

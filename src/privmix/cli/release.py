@@ -55,11 +55,14 @@ from privmix.cli._common import (
     read_text,
     refuse_beside,
     verify_command_line,
+    warn_of,
 )
 from privmix.cli._raw import (
     Device,
     ExtractorSpec,
     ImageColumn,
+    MaxBadShare,
+    MaxMissedShare,
     TextColumn,
     build_extractor,
     check_columns,
@@ -69,7 +72,9 @@ from privmix.cli._raw import (
     open_raw,
     other_columns,
 )
+from privmix.cli._signing import PassphraseFile, SignKey, ask_signing_key
 from privmix.cli.plan import design_options, make_plan, preprocessing_steps
+from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE
 from privmix.planning.plan import PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.records.bounded import Records
 from privmix.running.resources import parse_bytes, spare_memory
@@ -127,6 +132,8 @@ def release_command(
             "owner; raw: a damaged image, a wrong cell, ...); zero: blank it, whatever the others are."
         ),
     ] = "error",
+    max_bad_share: MaxBadShare = MAX_BAD_SHARE,
+    max_missed_share: MaxMissedShare = MAX_MISSED_SHARE,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and check everything, say so, and stop.")
     ] = False,
@@ -137,6 +144,9 @@ def release_command(
         Path | None, typer.Option(help="Ledger to charge before anything is drawn.")
     ] = None,
     dataset_id: Annotated[str | None, typer.Option(help="The data set's name there.")] = None,
+    who: Annotated[
+        str | None, typer.Option(help="By whom, for the ledger: free text [the login name].")
+    ] = None,
     backend: Annotated[
         str, typer.Option(help="Where the mixing runs: local, dask or cuda; the rows are the same.")
     ] = "local",
@@ -152,6 +162,8 @@ def release_command(
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads [all processors].")] = None,
     max_memory: MaxMemory = None,
+    sign_key: SignKey = None,
+    passphrase_file: PassphraseFile = None,
     test_seed: Annotated[
         int | None, typer.Option(help="Tests only: repeatable, NOT PRIVATE; verify rejects it.")
     ] = None,
@@ -182,12 +194,15 @@ def release_command(
     from privmix.inputs.extractor import FeaturesHeader
     from privmix.inputs.readers import open_labelled
     from privmix.running.journal import RunFolder, check_out
-    from privmix.running.ledger import Ledger, ledger_charge
+    from privmix.running.ledger import ledger_charge
     from privmix.running.shared_store import store_location
 
     if threads is not None:
         _validate.integer("--threads", threads)
     check_source(source)
+    if sign_key is not None and test_seed is not None:
+        _validate.fail("--sign-key", "nothing beside --test-seed, which protects nobody", sign_key)
+    key = None if sign_key is None else ask_signing_key("--sign-key", sign_key, passphrase_file)
     target = check_out(out)
     location = None if store is None else store_location(store)
     limit = None if max_memory is None else parse_bytes("--max-memory", max_memory)
@@ -221,12 +236,20 @@ def release_command(
         _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     unit_column = made.unit_column
-    charge = ledger_charge(ledger, dataset_id, made.event, note=printable(out))
+    charge = ledger_charge(
+        ledger,
+        dataset_id,
+        made.event,
+        name=printable(out),
+        kind="release",
+        private=test_seed is None,
+        who=who,
+    )
     threads = made.most_threads(limit) if threads is None else threads
     place = open_backend(backend, threads, scheduler, workers)
     unfinished = RunFolder(target).is_unfinished
-    if ledger is not None and dataset_id is not None and not unfinished:
-        Ledger(ledger).check(dataset_id, made.event)  # before the records are looked at
+    if charge is not None and not unfinished:
+        charge.check()  # before the records are looked at
     with ExitStack() as kept:
         if extractor is not None:
             refuse_beside("--extractor", among(("features_key", "label_key", "labels"), asked))
@@ -241,6 +264,8 @@ def release_command(
                 image_column=image_column,
                 unit_column=unit_column,
                 on_bad_record=on_bad_record,
+                max_bad_share=max_bad_share,
+                max_missed_share=max_missed_share,
                 target=made.data_schema.target,
                 classes=made.data_schema.classes,
             )
@@ -263,6 +288,7 @@ def release_command(
             target=made.data_schema.target,
             unit_column=unit_column,
         )
+        _check_names(source, data.feature_names, made.data_schema)
         with progress_bar("records") as progress:
             records, sums_bytes = read_records(
                 data.features,
@@ -270,6 +296,7 @@ def release_command(
                 made,
                 on_bad_record,  # type: ignore[arg-type]
                 units=data.units,
+                max_bad_share=max_bad_share,
                 max_memory=limit,
                 threads=threads,
                 place="--max-memory",
@@ -281,8 +308,6 @@ def release_command(
             if extractor is not None:
                 ERR.print("the features were not kept; privmix extract makes a file of them")
             return
-        if test_seed is not None:
-            ERR.print("warning: --test-seed makes a release that protects nobody")
         started = monotonic()
         with place, progress_bar("rows") as progress:
             published = release_records(
@@ -296,13 +321,18 @@ def release_command(
                 backend=place,
                 store=location,
                 extractor=None if header is None else header.extractor,
+                sign_key=key,
                 progress=progress,
             )
+    if charge is not None and charge.receipt is not None:
+        ERR.print(f"ledger: {charge.receipt.told('the release')}")
     size = 4 * sum(part.num_mixtures * part.row_width for part in made.mechanism.components)
     ERR.print(
         f"{published.num_mixtures} rows, {size / 1e6:.1f} MB, in {monotonic() - started:.1f} s"
     )
     certificate = published.certificate
+    guarantee = certificate.guarantee
+    warn_of(guarantee)
     result = {
         "out": str(out),
         "private": certificate.private,
@@ -313,9 +343,11 @@ def release_command(
         "digest": published.certificate_digest,
     }
     if as_json:
-        print_json(result)
+        print_json({**result, "guarantee": guarantee.model_dump(mode="json")})
     else:
         print_facts(result)
+        for line in guarantee.lines():
+            OUT.print(line)
         copy = f"a copy of {location}" if location and "://" in location else location or out
         OUT.print(verify_command_line(copy, published.certificate_digest))
 
@@ -339,6 +371,18 @@ def _check_vectors(
                 "to protect records, features that were extracted without it"
             )
             _validate.fail("--unit-column", allowed, f"nothing, beside the column {others}")
+
+
+def _check_names(source: Path, found: tuple[str, ...] | None, schema: Schema) -> None:
+    """Compare the names of columns with those of the schema; without any, say what they are for."""
+    from privmix.inputs.feature_names import check_names
+
+    check_names(str(source), found, schema.feature_names, "the schema's feature_names")
+    if found is not None and schema.feature_names is None:
+        ERR.print(
+            "note: the schema states no feature_names; with them the certificate names the columns, "
+            "and test data with other columns, or in another order, is refused"
+        )
 
 
 def _tell_holder(records: Records, plan: ReleasePlan) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from privmix import _validate
-from privmix.cli._common import ERR, OUT, Json, LabelColumns, app, print_json
+from privmix.cli._common import ERR, OUT, Json, LabelColumns, app, print_json, write_text
 from privmix.cli._raw import ExtractorSpec, build_extractor
 from privmix.schema import TARGETS
 
@@ -73,11 +73,7 @@ def schema_command(
     if left_out:
         ERR.print(f"left out, since no column type fits: {', '.join(left_out)}")
     if out is not None:
-        try:
-            with out.open("x", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as error:
-            _validate.fail("--out", "a new file in a writable folder", f"{out}: {error.strerror}")
+        write_text(out, text, new=True)
     if as_json:
         print_json({"schema": json.loads(text), "left_out": left_out})
     elif out is None:

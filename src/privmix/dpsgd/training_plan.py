@@ -18,7 +18,9 @@ from privmix.accounting import (
     calibrate,
     calibrate_noise_multiplier,
 )
+from privmix.accounting.stated import stated_epsilon
 from privmix.dpsgd.augmentation import AugmentationPlan
+from privmix.schema import check_classes
 
 # At this multiplier the noise on the integer grid is still within what the sampler can draw.
 MAX_NOISE_MULTIPLIER = 1000.0
@@ -59,10 +61,7 @@ class TrainingConfig(FrozenModel):
     @field_validator("classes", mode="before")
     @classmethod
     def _check_classes(cls, value: object) -> object:
-        names = tuple(value) if isinstance(value, list | tuple | range) else ()
-        whole = all(isinstance(name, int) and not isinstance(name, bool) for name in names)
-        if not (whole or all(isinstance(name, str) for name in names)):
-            _validate.fail("classes", "all integers or all strings", "a mixture or another type")
+        names = check_classes(value)
         if len(names) < 2 or len(set(names)) != len(names):
             _validate.fail("classes", "at least two distinct classes", repr(value)[:80])
         return names
@@ -244,7 +243,7 @@ def plan_training(
         allowed = f"one met by a noise multiplier of at most {MAX_NOISE_MULTIPLIER:g}"
         _validate.fail("target_epsilon", allowed, f"{target:g}, which asks for {noise:.6g}")
     config = TrainingConfig(num_steps=num_steps, noise_multiplier=noise, **settings)
-    while account(config.event, delta).epsilon > target:
+    while stated_epsilon(account(config.event, delta).epsilon) > target:
         noise *= 1 + 1e-6
         config = config.model_copy(update={"noise_multiplier": noise})
     return TrainingPlan.for_config(config, delta)

@@ -6,11 +6,15 @@ import hashlib
 import importlib
 import json
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import FrozenInstanceError, fields
 from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -292,18 +296,69 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+_LOCAL_ONLY: ContextVar[bool] = ContextVar("local_only", default=False)
+
+
+@contextmanager
+def local_only() -> Iterator[None]:
+    """Let models be loaded from this machine alone: no hub hears of what is asked for."""
+    before = _LOCAL_ONLY.set(True)
+    try:
+        yield
+    finally:
+        _LOCAL_ONLY.reset(before)
+
+
+def is_local_only() -> bool:
+    """Whether models are looked for on this machine alone."""
+    return _LOCAL_ONLY.get()
+
+
+def refuse_download(model: str) -> None:
+    """Refuse a model whose library may fetch it, where that is not asked for."""
+    if is_local_only():
+        allowed = "a model of this machine, or --allow-download to fetch what a certificate names"
+        _validate.fail(f"model {model}", allowed, "one that is fetched by its name")
+
+
+def download_remedy() -> str:
+    """Return what an error about a model that is not there adds."""
+    return "; --allow-download fetches one that is not on this machine" if is_local_only() else ""
+
+
+def public_model(model: str) -> dict[str, str | int | float | bool]:
+    """Return the parameter that names a model, or nothing where it may be a path.
+
+    A path tells of the machine that it lies on, and certificates are public. Names of hubs have at
+    most one slash; ``ARCHITECTURE/WEIGHTS`` and ``hf-hub:OWNER/NAME`` are names.
+    """
+    bare = model.removeprefix("hf-hub:").removeprefix("hf_hub:")
+    parts = [bare, *bare.split("/", 1)]
+    named = re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?(@[\w.-]+)?", bare)
+    if named is None or any(Path(part).exists() for part in parts if part):
+        return {}
+    return {"model": model}
+
+
 def make_identity(
-    name: str, parameters: dict[str, str | int | float | bool], weights: str = "", **behaviour: Any
+    name: str,
+    parameters: dict[str, str | int | float | bool],
+    weights: str = "",
+    *,
+    libraries: Sequence[str] = (),
+    **behaviour: Any,
 ) -> ExtractorIdentity:
     """Make an identity whose digest covers the name, the parameters, the weights and ``behaviour``.
 
     ``behaviour`` is what else decides the features. A parameter ``model`` only says where weights
-    are found, so it is left out: the same weights under another name are the same extractor.
+    are found, so it is left out: the same weights under another name are the same extractor. Of
+    ``libraries``, distributions that run it, the versions are told beside it.
     """
     covered = {k: v for k, v in parameters.items() if k != "model"}
     content = json.dumps([name, covered, weights, behaviour], sort_keys=True, allow_nan=False)
     digest = hashlib.sha256(content.encode()).hexdigest()
-    return ExtractorIdentity(name=name, parameters=parameters, digest=digest)
+    versions = {library: version(library) for library in ("privmix", *libraries)}
+    return ExtractorIdentity(name=name, parameters=parameters, digest=digest, versions=versions)
 
 
 def weights_digest(network: Any, unused: Collection[str] = ()) -> str:

@@ -12,6 +12,8 @@ from privmix.features.base import (
     choose_device,
     load,
     make_identity,
+    public_model,
+    refuse_download,
     weights_digest,
 )
 from privmix.features.images import to_pil
@@ -45,13 +47,20 @@ class OpenClipExtractor(BatchExtractor):
         network, _ = self._loaded
         stated = {key: str(value) for key, value in network.visual.preprocess_cfg.items()}
         weights = weights_digest(network)
-        return make_identity(self.name, {"model": self.model}, weights, processing=stated)
+        return make_identity(
+            self.name,
+            public_model(self.model),
+            weights,
+            libraries=("open-clip-torch", "torch"),
+            processing=stated,
+        )
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
         architecture, _, weights = self.model.partition("/")
         if not weights:
             _validate.fail("model", "ARCHITECTURE/WEIGHTS", repr(self.model))
+        refuse_download(self.model)
         open_clip = load("open_clip", "")
         try:
             network, _, process = open_clip.create_model_and_transforms(

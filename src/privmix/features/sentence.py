@@ -18,9 +18,12 @@ from privmix.features.base import (
     BaseExtractor,
     WrongRecord,
     choose_device,
+    download_remedy,
+    is_local_only,
     load,
     make_identity,
     places_agree,
+    public_model,
     quiet,
     run_batches,
     weights_digest,
@@ -69,8 +72,9 @@ class SentenceExtractor(BaseExtractor):
         network = self._network
         return make_identity(
             self.name,
-            {} if Path(self.model).is_dir() else {"model": self.model},
+            public_model(self.model),
             weights_digest(network),
+            libraries=("sentence-transformers", "transformers", "tokenizers", "torch"),
             modules=[type(module).__name__ for module in network.children()],
             window=network.max_seq_length,
             prompt=self._prompt,
@@ -88,12 +92,16 @@ class SentenceExtractor(BaseExtractor):
                 network = package.SentenceTransformer(
                     where,
                     device=choose_device(self.device),
-                    local_files_only=Path(where).is_dir(),
+                    local_files_only=Path(where).is_dir() or is_local_only(),
                     model_kwargs={"dtype": torch.float32},
                 )
         except (OSError, ValueError) as error:
             allowed = f"{_BUNDLED}, or a folder or hub name of a sentence-transformers model"
-            _validate.fail(f"model {self.model}", allowed, str(error).strip().splitlines()[0])
+            _validate.fail(
+                f"model {self.model}",
+                allowed + download_remedy(),
+                str(error).strip().splitlines()[0],
+            )
         return network.eval()
 
     @property

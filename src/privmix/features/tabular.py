@@ -21,6 +21,7 @@ from privmix.inputs.extractor import ExtractorIdentity, InputKind, Progress
 from privmix.inputs.raw.blocks import fail_record, object_array
 from privmix.inputs.raw.cells import read_cells
 from privmix.inputs.raw.frames import Rows, as_rows, plain
+from privmix.inputs.tally import Tally
 from privmix.table_schema import (
     BooleanColumn,
     CategoricalColumn,
@@ -99,7 +100,7 @@ class TabularExtractor(BaseExtractor):
         features = np.empty((rows.num_rows, self.num_features), dtype=np.float32)
         for start in range(0, rows.num_rows, _STEP):
             part = rows.slice(start, _STEP)
-            cells, wrong = read_cells(part, self.schema)
+            cells, wrong, _ = read_cells(part, self.schema)
             null = _null_rows(part, self.schema)
             for row, problem in sorted(wrong.items()):
                 if not null[row]:
@@ -110,6 +111,16 @@ class TabularExtractor(BaseExtractor):
             if progress is not None:
                 progress(start + part.num_rows, rows.num_rows)
         return features
+
+    def tally(self, records: Any) -> Tally:
+        """Count the values of each column that miss the schema: for the data holder's eyes only."""
+        names = [column.name for column in self.schema.columns]
+        rows, found = as_rows(records, names), Tally()
+        for start in range(0, rows.num_rows, _STEP):
+            cells = read_cells(rows.slice(start, _STEP), self.schema)
+            for name, read in cells.columns.items():
+                found.add_values(name, read.num_values, read.num_missed, read.hint)
+        return found
 
     def _features(self, records: Sequence[Any]) -> NDArray[np.float32]:
         names = [column.name for column in self.schema.columns]

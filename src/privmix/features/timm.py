@@ -12,6 +12,8 @@ from privmix.features.base import (
     choose_device,
     load,
     make_identity,
+    public_model,
+    refuse_download,
     weights_digest,
 )
 from privmix.features.images import to_pil
@@ -46,10 +48,17 @@ class TimmExtractor(BatchExtractor):
         """Name, parameters and digest, for the certificate."""
         stated = {key: value for key, value in self._settings.items() if key != "crop_mode"}
         weights = weights_digest(self._network)
-        return make_identity(self.name, {"model": self.model}, weights, processing=stated)
+        return make_identity(
+            self.name,
+            public_model(self.model),
+            weights,
+            libraries=("timm", "torch"),
+            processing=stated,
+        )
 
     @cached_property
     def _network(self) -> Any:
+        refuse_download(self.model)
         timm = load("timm", "")
         try:
             network = timm.create_model(self.model, pretrained=True, num_classes=0)
@@ -60,7 +69,8 @@ class TimmExtractor(BatchExtractor):
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
-        return dict(load("timm.data", "").resolve_data_config({}, model=self._network))
+        network = self._network  # refused, where it would be fetched
+        return dict(load("timm.data", "").resolve_data_config({}, model=network))
 
     @cached_property
     def _process(self) -> Any:

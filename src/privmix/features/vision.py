@@ -13,8 +13,11 @@ from privmix import _validate
 from privmix.features.base import (
     BatchExtractor,
     choose_device,
+    download_remedy,
+    is_local_only,
     load,
     make_identity,
+    public_model,
     quiet,
     weights_digest,
 )
@@ -79,8 +82,9 @@ class VisionExtractor(BatchExtractor):
         stated = loaded.processor.to_dict()
         return make_identity(
             self.name,
-            {} if Path(self.model).is_dir() else {"model": self.model},
+            public_model(self.model),
             weights_digest(loaded.network, loaded.untrained),
+            libraries=("transformers", "torch"),
             architecture=loaded.network.config.model_type,
             pooling=loaded.pooling,
             processing={key: stated[key] for key in _PROCESSING if key in stated},
@@ -89,7 +93,8 @@ class VisionExtractor(BatchExtractor):
     @cached_property
     def _loaded(self) -> _Loaded:
         transformers, torch = load("transformers", "vision"), load("torch", "vision")
-        where = {"local_files_only": True} if Path(self.model).is_dir() else {}
+        local = Path(self.model).is_dir() or is_local_only()
+        where = {"local_files_only": True} if local else {}
         try:
             with quiet():  # missing weights are judged below
                 network, report = transformers.AutoModel.from_pretrained(
@@ -100,7 +105,11 @@ class VisionExtractor(BatchExtractor):
                 )
         except (OSError, ValueError, ImportError) as error:
             allowed = "a folder or hub name of a vision model with its preprocessor_config.json"
-            _validate.fail(f"model {self.model}", allowed, str(error).strip().splitlines()[0])
+            _validate.fail(
+                f"model {self.model}",
+                allowed + download_remedy(),
+                str(error).strip().splitlines()[0],
+            )
         untrained = frozenset(report["missing_keys"]) | frozenset(report["mismatched_keys"])
         pooling = "first token" if untrained else "pooler"
         if any("pooler." not in key for key in untrained):

@@ -12,7 +12,8 @@ import struct
 import threading
 import weakref
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -89,8 +90,10 @@ class FileSource:
         except OSError as error:
             _validate.fail(str(path), "a readable file", error.strerror)
         weakref.finalize(self, os.close, self._file)
+        status = os.fstat(self._file)
+        self.inode = status.st_ino
         due = offset + dtype.itemsize * math.prod(shape)
-        if (size := os.fstat(self._file).st_size) < due:
+        if (size := status.st_size) < due:
             _validate.fail(str(path), f"at least {due} bytes, as its header says", f"{size} bytes")
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
@@ -119,6 +122,7 @@ class IteratedSource:
         dtype: Type of the numbers.
         passes: Begins a pass at a record, or before it: yields (number of the first record, array).
         resident_bytes: What a pass keeps in memory.
+        names: Names of the features, where there are any.
 
     """
 
@@ -130,8 +134,10 @@ class IteratedSource:
         dtype: np.dtype[Any],
         passes: Callable[[int], Iterator[tuple[int, NDArray[Any]]]],
         resident_bytes: int,
+        names: Sequence[str] = (),
     ) -> None:
         self.shape, self.dtype, self.resident_bytes = shape, dtype, resident_bytes
+        self.names = tuple(names)
         self._passes = passes
         self._lock = threading.Lock()
         self._place = 0
@@ -180,7 +186,11 @@ def as_source(place: str, values: ArrayLike | Source) -> Source:
 
 
 def _mapped_file(values: object) -> FileSource | None:
-    """Find what lies in a file as it is: a mapped array, or a contiguous part of one."""
+    """Find what lies in a file as it is: a mapped array, or a contiguous part of one.
+
+    None where the name leads to another file by now, or where that cannot be told: what is mapped
+    is then read as any array in memory is.
+    """
     if not (isinstance(values, np.ndarray) and values.flags.c_contiguous and values.ndim):
         return None
     root = values
@@ -189,8 +199,29 @@ def _mapped_file(values: object) -> FileSource | None:
     # A copy-on-write map may differ from its file.
     if not isinstance(root, np.memmap) or root.filename is None or root.mode == "c":
         return None
+    path = Path(root.filename)
+    mapped = _mapped_inode(root.ctypes.data)
+    try:
+        if mapped is None or mapped != path.stat().st_ino:
+            return None
+    except OSError:
+        return None
     offset = root.offset + values.ctypes.data - root.ctypes.data
-    return FileSource(Path(root.filename), offset, values.shape, values.dtype)
+    source = FileSource(path, offset, values.shape, values.dtype)
+    return source if source.inode == mapped else None
+
+
+def _mapped_inode(address: int) -> int | None:
+    """Return the number of the file that is mapped at an address; None where that is not told."""
+    try:
+        for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
+            span, _, _, _, inode, *_ = line.split(maxsplit=5)
+            first, last = (int(end, 16) for end in span.split("-"))
+            if first <= address < last:
+                return int(inode)
+    except (OSError, ValueError):
+        pass
+    return None
 
 
 def to_array(place: str, values: Any) -> NDArray[Any]:
@@ -232,6 +263,34 @@ def npy_source(path: Path) -> Source:
     with path.open("rb") as file:
         found = _array_in_file(path, str(path), file)
     return ArraySource(np.load(path, allow_pickle=False)) if found is None else found
+
+
+def check_keys(path: Path, names: Sequence[str], asked: Sequence[tuple[str, str | None]]) -> None:
+    """Refuse a file of named arrays without one that is asked for: pairs of option and name."""
+    for option, key in asked:
+        if key not in names:
+            allowed = f"an array of {path}: {', '.join(names)}"
+            _validate.fail(option, allowed, repr(key) if key else "nothing")
+
+
+@contextmanager
+def opened_npz(path: Path, asked: Sequence[tuple[str, str | None]]) -> Iterator[Any]:
+    """Open an ``.npz`` file that has the arrays asked for, pairs of option and name.
+
+    Raises:
+        InvalidInputError: No such file, no such array, a damaged array, or one of objects.
+
+    """
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            check_keys(path, list(arrays), asked)
+            yield arrays
+    except _validate.InvalidInputError:
+        raise
+    except ValueError as error:
+        _validate.fail(str(path), "an .npz file without pickled objects", error)
+    except Exception as error:  # a damaged file may raise nearly anything
+        _validate.fail(str(path), "an .npz file", error)
 
 
 def npz_source(path: Path, key: str) -> FileSource | None:

@@ -100,7 +100,7 @@ def match_labels(
         received = values[first].item() if isinstance(values[first], np.generic) else values[first]
         _validate.fail(
             f"labels[{first}]",
-            f"one of the schema's {len(classes)} {kind} classes ({shown}){remedy}",
+            f"one of the schema's {len(classes)} {kind} classes ({shown}){label_remedy(received, classes)}{remedy}",
             repr(received),
         )
     return found
@@ -142,6 +142,28 @@ def _one_by_one(labels: ArrayLike) -> Any:
     if not isinstance(labels, list | tuple):
         return labels
     return np.fromiter(labels, dtype=object, count=len(labels))
+
+
+def label_remedy(label: object, classes: Sequence[int] | Sequence[str]) -> str:
+    """Say what to do about a label that is a class written in another way; else nothing."""
+    if not isinstance(label, str):
+        return ""
+    written = {str(value) for value in classes}
+    if label.strip() in written:
+        return (
+            '; blanks around labels come off with "format": {"strip": true} in the schema\'s table'
+        )
+    try:
+        number = {"true": 1.0, "false": 0.0}.get(label.strip().lower())
+        number = float(label) if number is None else number
+    except ValueError:
+        return ""
+    if number.is_integer() and str(int(number)) in written:
+        return (
+            f'; a label that is text is the class written so: state "classes" as {label!r} is '
+            "written, or write integers"
+        )
+    return ""
 
 
 def _lookup(value: Any, index: dict[object, int]) -> int:

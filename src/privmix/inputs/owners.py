@@ -16,13 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from privmix import _validate
 from privmix.inputs.arrays import from_categories, to_array
+from privmix.inputs.missing import is_missing
 from privmix.rng import KeyStream
 
 _KEY_WORDS = 8  # 64 bytes, the longest key of BLAKE2b
 _DIGEST_BYTES = 16
-# What programs write for a missing value where only texts can be written. Taken for a name, one of
-# these would hide records of owners who have others under their own.
-_MISSING = frozenset({"NA", "N/A", "NaN", "nan", "NaT", "<NA>", "NULL", "null", "None"})
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,17 +160,3 @@ def _is_no_text(value: object) -> bool:
     except UnicodeDecodeError:
         return True
     return False
-
-
-def is_nothing(value: object) -> bool:
-    """Whether a value is None, NaN, or what pandas has for a missing one."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, float) and value != value
-
-
-def is_missing(value: object) -> bool:
-    """Whether a value stands for no owner."""
-    if is_nothing(value):
-        return True
-    return isinstance(value, str) and (not value.strip() or value.strip() in _MISSING)

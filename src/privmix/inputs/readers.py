@@ -2,39 +2,67 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.inputs.arrays import ArraySource, IteratedSource, Source, npy_source, npz_source
+from privmix.inputs.arrays import (
+    ArraySource,
+    IteratedSource,
+    Source,
+    check_keys,
+    npy_source,
+    npz_source,
+    opened_npz,
+)
+from privmix.inputs.delimited import (
+    BLOCK_BYTES,
+    TEXT_SUFFIXES,
+    fail_column,
+    read_header,
+    read_numbers,
+    readable,
+    refuse_nameless,
+    scan_text,
+    suffix_of,
+)
 from privmix.inputs.extractor import FeaturesHeader
+from privmix.inputs.feature_names import Names
 from privmix.inputs.labels import refuse_floats
+from privmix.inputs.missing import MISSING
+from privmix.inputs.parquet import check_parts, index_columns, parquet_files, scan_parquet
 from privmix.schema import Target
+from privmix.table_schema import PLAIN, TextFormat
 
-SUFFIXES = (".parquet", ".csv", ".npz", ".npy", ".zarr")
+SUFFIXES = (".parquet", ".npz", ".npy", ".zarr", *TEXT_SUFFIXES)
 _BATCH_BYTES = 8 << 20
-_CSV_WORDS = dict.fromkeys((b"true", b"True", b"TRUE"), 1.0)
-_CSV_WORDS |= dict.fromkeys((b"false", b"False", b"FALSE"), 0.0)
+_WORDS = dict.fromkeys((b"true", b"True", b"TRUE"), 1.0)
+_WORDS |= dict.fromkeys((b"false", b"False", b"FALSE"), 0.0)
 _BUFFER_BYTES = 32 << 20
+_TEXT_BLOCK = 1 << 20
+_WIDEST_CELL = 64
 
 
 class LabelledData(NamedTuple):
     """Feature vectors, shape (count, num_features), their labels, shape (count,) for classes and
-    (count, num_classes) for other targets, and the records' owners, shape (count,), if asked for.
+    (count, num_classes) for other targets, the records' owners, shape (count,), if asked for, and
+    the features' names, where each has a column of its own.
     """
 
     features: NDArray[Any]
     labels: NDArray[Any]
     units: NDArray[Any] | None = None
+    feature_names: Names | None = None
 
 
 class LabelledSource(NamedTuple):
@@ -43,6 +71,7 @@ class LabelledSource(NamedTuple):
     features: Source
     labels: NDArray[Any]
     units: NDArray[Any] | None = None
+    feature_names: Names | None = None
 
 
 def read_labelled(
@@ -55,6 +84,7 @@ def read_labelled(
     labels: str | Path | None = None,
     target: Target = "class",
     unit_column: str | None = None,
+    form: TextFormat = PLAIN,
 ) -> LabelledData:
     """Read a file of labelled feature vectors into memory; see :func:`open_labelled`."""
     opened = open_labelled(
@@ -66,9 +96,10 @@ def read_labelled(
         labels=labels,
         target=target,
         unit_column=unit_column,
+        form=form,
     )
     features = opened.features.read(0, opened.features.shape[0])
-    return LabelledData(features, opened.labels, opened.units)
+    return LabelledData(features, opened.labels, opened.units, opened.feature_names)
 
 
 def open_labelled(
@@ -81,15 +112,16 @@ def open_labelled(
     labels: str | Path | None = None,
     target: Target = "class",
     unit_column: str | None = None,
+    form: TextFormat = PLAIN,
 ) -> LabelledSource:
     """Open a file of labelled feature vectors, to be read in runs of records.
 
-    CSV files and compressed ``.npz`` files are read whole. A cell of a CSV file that is no number is NaN,
-    a bad record.
+    Compressed ``.npz`` files are read whole. A cell of a CSV file that is no number is NaN, a bad
+    record. The index that pandas stored in a Parquet file is no feature.
 
     Args:
-        path: A ``.parquet`` or ``.csv`` file, a folder of Parquet files, an ``.npz`` or ``.npy``
-            file, or a ``.zarr`` folder (extra ``zarr``).
+        path: A ``.parquet``, ``.csv`` or ``.tsv`` file (text also as ``.gz`` or ``.zst``), a folder
+            of Parquet files, an ``.npz`` or ``.npy`` file, or a ``.zarr`` folder (extra ``zarr``).
         label: Label column of a table. All other columns are features: numbers, or one column of
             lists of equal length. For other targets than ``class``: one column of numbers for each
             class or output, or one of lists; by default those that are named as the classes are.
@@ -102,6 +134,7 @@ def open_labelled(
         unit_column: Column of a table, or array of an ``.npz`` file or a Zarr group, with the owner
             of each record: an integer or a string. It is no feature. CSV files hold text only:
             there ``7`` and ``007`` are two owners.
+        form: How a file of delimited text is written; of numbers, the decimal point is a point.
 
     Raises:
         InvalidInputError: A missing file, column or array, an empty or truncated file, another type
@@ -111,9 +144,11 @@ def open_labelled(
     path = Path(path)
     if not path.exists():
         _validate.fail(str(path), "an existing file", "no such file")
-    suffix = path.suffix.lower()
+    suffix = suffix_of(path)
     if path.is_dir() and suffix != ".zarr":
         suffix = ".parquet"
+    elif not path.is_dir():
+        _validate.regular_file(path)
     if suffix not in SUFFIXES:
         _validate.fail(str(path), f"a file ending in {', '.join(SUFFIXES)}", repr(path.suffix))
     if suffix == ".npy":
@@ -132,15 +167,10 @@ def open_labelled(
     if suffix == ".zarr":
         return _open_zarr(path, features_key, label_key, unit_column)
     columns = _Columns(label_names(label, classes, target), unit_column, target, classes)
-    if suffix == ".csv":
-        table = _read_table(path, columns)
-        features = _features_of(path, table.drop_columns(columns.others))
-        found, units = columns.of(path, table)
-        opened = LabelledSource(ArraySource(features), found, units)
-    else:
-        opened = _open_parquet(path, columns)
+    texts = suffix in TEXT_SUFFIXES
+    opened = _open_text(path, columns, form) if texts else _open_parquet(path, columns)
     header = FeaturesHeader.of_file(path)
-    texts = suffix == ".csv" or (header is not None and header.labels_as_text)
+    texts = texts or (header is not None and header.labels_as_text)
     if texts and target == "class":
         return opened._replace(labels=_as_classes(opened.labels, classes))
     return opened
@@ -159,21 +189,17 @@ class _Columns(NamedTuple):
         """All of them."""
         return self.labels if self.unit is None else [*self.labels, self.unit]
 
-    @property
-    def texts(self) -> list[str]:
-        """Those that a CSV file has as text, whatever they look like."""
-        return self.others if self.target == "class" else self.others[len(self.labels) :]
+    def check(self, path: Path, names: Sequence[str], *, known: bool = True) -> None:
+        """Refuse a table without these columns, or without any other.
 
-    def check(self, path: Path, names: Sequence[str]) -> None:
-        """Refuse a table without these columns, or without any other."""
+        Names that are not ``known`` to be names are not shown.
+        """
         asked = [("--label", name) for name in self.labels]
         if self.unit is not None:
             asked.append(("--unit-column", self.unit))
         for option, name in asked:
             if name not in names:
-                more = f", ... ({len(names)} in all)" if names[8:] else ""
-                allowed = f"a column of {path}: {', '.join(names[:8])}{more}"
-                _validate.fail(option, allowed, repr(name))
+                fail_column(option, str(path), names, name, known)
         if len(set(names)) != len(names):
             _validate.fail(str(path), "columns with distinct names", "a repeated name")
         if len(set(self.others)) != len(self.others):
@@ -189,7 +215,10 @@ class _Columns(NamedTuple):
             labels = table.column(self.labels[0])
             refuse_floats(f"{path}: {self.labels[0]}", labels, self.classes)
             return _label_column(labels), units
-        return _features_of(path, table.select(self.labels)), units
+        vectors = table.select(self.labels)
+        if vectors.schema.field(0).type == pa.binary():
+            return _text_numbers(path, vectors), units
+        return _features_of(path, vectors), units
 
 
 def label_names(
@@ -212,7 +241,8 @@ def _open_npy(path: Path, labels: str | Path | None) -> LabelledSource:
     if labels is None:
         _validate.fail("--labels", f"the .npy file with the labels of {path}", "nothing")
     if not (labels := Path(labels)).is_file():
-        _validate.fail("--labels", "an existing .npy file", f"{labels}: no such file")
+        received = "no regular file" if labels.exists() else "no such file"
+        _validate.fail("--labels", "an existing .npy file", f"{labels}: {received}")
     found = npy_source(labels)
     return LabelledSource(npy_source(path), found.read(0, found.shape[0] if found.shape else 0))
 
@@ -226,7 +256,14 @@ def _open_zarr(
         _validate.fail(str(path), "a format whose library is there", "pip install 'privmix[zarr]'")
     try:
         arrays: dict[str, Any] = dict(zarr.open_group(path, mode="r").arrays())
-        _check_keys(path, sorted(arrays), features_key, label_key, unit_column)
+        check_keys(path, sorted(arrays), _asked(features_key, label_key, unit_column))
+        wanted = [
+            str(features_key),
+            str(label_key),
+            *([] if unit_column is None else [unit_column]),
+        ]
+        for key in wanted:
+            _refuse_missing_chunks(path, key, arrays[key])
         features = arrays[str(features_key)]
         found = np.asarray(arrays[str(label_key)][...])
         units = None if unit_column is None else np.asarray(arrays[unit_column][...])
@@ -241,7 +278,10 @@ def _open_zarr(
     def passes(start: int) -> Iterator[tuple[int, NDArray[Any]]]:
         for first in range(start // rows * rows, features.shape[0], rows):
             try:
+                _refuse_missing_chunks(path, str(features_key), features, first)
                 yield first, np.asarray(features[first : first + rows])
+            except _validate.InvalidInputError:
+                raise
             except (OSError, ValueError, RuntimeError) as error:
                 place = f"{path}: {features_key}[{first}]"
                 _validate.fail(place, "a chunk that can be read", str(error).splitlines()[0])
@@ -251,33 +291,49 @@ def _open_zarr(
     return LabelledSource(source, found, units)
 
 
+def _refuse_missing_chunks(path: Path, key: str, array: Any, first: int | None = None) -> None:
+    """Refuse an array with a chunk that is no file, of all of it or at record ``first``.
+
+    Zarr fills such a chunk with zeros, whether it was lost or was never written since it holds
+    zeros alone.
+    """
+    sizes = array.shards or array.chunks
+    counts = [-(-length // size) for length, size in zip(array.shape, sizes, strict=True)]
+    rows = range(counts[0] if counts else 1) if first is None else [first // sizes[0]]
+    for place in itertools.product(rows, *map(range, counts[1:])):
+        name = array.metadata.encode_chunk_key(place if counts else ())
+        file = path / array.path / name
+        if not file.is_file():
+            allowed = (
+                "all chunks as files (write zeros too: zarr.config.set({'array.write_empty_chunks': "
+                "True}))"
+            )
+            received = "no regular file" if file.exists() else "none"
+            _validate.fail(f"{path}: {key}, chunk {name}", allowed, received)
+
+
 def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
     """Open a Parquet file, or a folder of them, whose row groups are read one after another."""
     files = parquet_files(path)
     if not files:
         _validate.fail(str(path), "a folder of Parquet files", "none in it")
     whole, units = _read_parquet_labels(path, files, columns)
-    names = [n for n in pq.read_schema(files[0]).names if n not in columns.others]
+    schema = pq.read_schema(files[0])
+    aside = {*columns.others, *index_columns(schema)}
+    names = [name for name in schema.names if name not in aside]
+    if not names:
+        _validate.fail(str(path), "at least one feature column", "none")
     width = len(names)
+    feature_names = _names_of(pa.schema([schema.field(name) for name in names]))
     vector_width: int | None = None  # the width of a column of lists is not known yet
 
     def passes(start: int) -> Iterator[tuple[int, NDArray[Any]]]:
-        first = 0
-        for file in files:
-            buffer = max(1 << 12, min(1 << 20, _BUFFER_BYTES // max(1, len(names))))
-            with pq.ParquetFile(file, pre_buffer=False, buffer_size=buffer) as opened:
-                meta = opened.metadata
-                sizes = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
-                groups = list(range(len(sizes)))
-                while groups and first + sizes[groups[0]] <= start:
-                    first += sizes[groups.pop(0)]
-                if not groups:
-                    continue
-                batch = max(1, _BATCH_BYTES // (8 * width))
-                for run in opened.iter_batches(batch, row_groups=groups, columns=names):
-                    found = _features_of(file, pa.Table.from_batches([run]), first, vector_width)
-                    yield first, found
-                    first += run.num_rows
+        buffer = max(1 << 12, min(1 << 20, _BUFFER_BYTES // len(names)))
+        rows = max(1, _BATCH_BYTES // (8 * width))
+        for file, first, run in scan_parquet(
+            files, names, start, batch_rows=rows, buffer_bytes=buffer
+        ):
+            yield first, _features_of(file, run, first, vector_width)
 
     def guarded(start: int) -> Iterator[tuple[int, NDArray[Any]]]:
         try:
@@ -292,18 +348,9 @@ def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
     width = vector_width = sample.shape[1]
     shape = (len(whole), width)
     held = 2 * _BUFFER_BYTES + 4 * _BATCH_BYTES
-    return LabelledSource(IteratedSource(shape, sample.dtype, guarded, held), whole, units)
-
-
-def parquet_files(path: Path) -> list[Path]:
-    """Return a file, or those below a folder in order; hidden ones, as Arrow has it, are left out."""
-    if not path.is_dir():
-        return [path]
-    return [
-        file
-        for file in sorted(path.rglob("*.parquet"))
-        if not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
-    ]
+    shown = names if len(names) == width else ()
+    source = IteratedSource(shape, sample.dtype, guarded, held, shown)
+    return LabelledSource(source, whole, units, feature_names)
 
 
 def _read_parquet_labels(
@@ -334,33 +381,6 @@ def _read_parquet_labels(
     return np.concatenate(labels), None if columns.unit is None else np.concatenate(units)
 
 
-def check_parts(
-    files: Sequence[Path],
-    names: Collection[str],
-    alike: Callable[[pa.DataType, pa.DataType], bool] = pa.DataType.equals,
-) -> None:
-    """Refuse files of a folder whose columns are not those of the first, in name and type.
-
-    Args:
-        files: Parquet files.
-        names: The columns whose types are compared.
-        alike: Whether two types may stand for each other.
-
-    """
-    first = pq.read_schema(files[0])
-    due = dict(zip(first.names, first.types, strict=True))
-    for file in files[1:]:
-        schema = pq.read_schema(file)
-        found = dict(zip(schema.names, schema.types, strict=True))
-        for name in [*due, *found]:
-            if name not in found or name not in due:
-                received = "no such column" if name in due else "one more"
-                _validate.fail(f"{file}: {name}", f"the columns of {files[0]}", received)
-            if name in names and not alike(due[name], found[name]):
-                allowed = f"a column of {due[name]}, as in {files[0]}"
-                _validate.fail(f"{file}: {name}", allowed, f"a column of {found[name]}")
-
-
 def _alike(one: pa.DataType, other: pa.DataType) -> bool:
     """Whether values of both types are the same kind of thing, each read as what it is."""
     if pa.types.is_null(one) or pa.types.is_null(other):
@@ -372,76 +392,84 @@ def _alike(one: pa.DataType, other: pa.DataType) -> bool:
     return bool(kinds[0] == kinds[1])
 
 
-def _check_keys(
-    path: Path,
-    names: Sequence[str],
-    features_key: str | None,
-    label_key: str | None,
-    unit_column: str | None,
-) -> None:
-    asked = [("--features-key", features_key), ("--label-key", label_key)]
-    if unit_column is not None:
-        asked.append(("--unit-column", unit_column))
-    for option, key in asked:
-        if key not in names:
-            allowed = f"an array of {path}: {', '.join(names)}"
-            _validate.fail(option, allowed, repr(key) if key else "nothing")
-
-
 def _open_npz(
     path: Path, features_key: str | None, label_key: str | None, unit_column: str | None
 ) -> LabelledSource:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            _check_keys(path, list(arrays), features_key, label_key, unit_column)
-            mapped = npz_source(path, str(features_key))
-            features = ArraySource(arrays[features_key]) if mapped is None else mapped
-            if not features.shape:
-                _validate.fail(f"{path}: {features_key}", "an array of records", "a single number")
-            units = None if unit_column is None else arrays[unit_column]
-            return LabelledSource(features, arrays[label_key], units)
-    except _validate.InvalidInputError:
-        raise
-    except ValueError as error:
-        _validate.fail(str(path), "an .npz file without pickled objects", error)
-    except Exception as error:  # a header of 1e15 numbers, a damaged archive: nearly anything
-        _validate.fail(str(path), "an .npz file", error)
+    with opened_npz(path, _asked(features_key, label_key, unit_column)) as arrays:
+        mapped = npz_source(path, str(features_key))
+        features = ArraySource(arrays[features_key]) if mapped is None else mapped
+        units = None if unit_column is None else arrays[unit_column]
+        return LabelledSource(features, arrays[label_key], units)
 
 
-def _read_table(path: Path, columns: _Columns) -> pa.Table:
-    try:
-        options = pa.csv.ConvertOptions(column_types=dict.fromkeys(columns.texts, pa.binary()))
-        table = pa.csv.read_csv(path, convert_options=options)
-        names = table.column_names
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        _validate.fail(str(path), "a csv table", str(error).splitlines()[0])
-    if table.num_rows == 0:
+def _asked(
+    features_key: str | None, label_key: str | None, unit_column: str | None
+) -> list[tuple[str, str | None]]:
+    """Return the arrays that are asked for, by option."""
+    owners = [] if unit_column is None else [("--unit-column", unit_column)]
+    return [("--features-key", features_key), ("--label-key", label_key), *owners]
+
+
+def _open_text(path: Path, columns: _Columns, form: TextFormat) -> LabelledSource:
+    """Open a file of delimited text, whose rows are read one after another."""
+    names = read_header(path, form, columns.others)
+    columns.check(path, names, known=any(name in names for name in columns.others))
+    refuse_nameless(path, names)
+    features = [name for name in names if name not in columns.others]
+    # A row is in memory at once, and a block holds the longest.
+    block = max(_TEXT_BLOCK, min(BLOCK_BYTES, _WIDEST_CELL * len(names)))
+    labels, units, count = [], [], 0
+    with readable(path, suffix_of(path)):
+        for read in scan_text(path, columns.others, form, block):
+            cells = [column.fill_null(b"") for column in read.columns]
+            table = pa.table(cells, names=read.column_names)
+            found, owners = columns.of(path, table)
+            labels.append(found)
+            units += [] if owners is None else [owners]
+            count += table.num_rows
+    if not count:
         _validate.fail(str(path), "at least one record", "none")
-    columns.check(path, names)
-    return _with_numbers(table, columns.texts)
+
+    def passes(start: int) -> Iterator[tuple[int, NDArray[Any]]]:
+        first = 0
+        with readable(path, suffix_of(path)):
+            for table in scan_text(path, features, form, block):
+                if first + table.num_rows > start:
+                    yield first, _text_numbers(path, table)
+                first += table.num_rows
+
+    sample = next(run for _, run in passes(0))
+    held = len(features) * 8 * len(sample) * 2 + 3 * block
+    source = IteratedSource((count, len(features)), sample.dtype, passes, held, features)
+    owners = np.concatenate(units) if units else None
+    return LabelledSource(source, np.concatenate(labels), owners, tuple(features))
 
 
-def _with_numbers(table: pa.Table, texts: Collection[str]) -> pa.Table:
-    """Read columns other than ``texts`` that became text for some cell's sake, cell by cell.
+def _text_numbers(path: Path, table: pa.Table) -> NDArray[np.float64]:
+    """Read cells as numbers, each by itself; where it is no number it is NaN, a bad record.
 
-    What a cell says does not depend on others: where it is no number it is a bad record. A column
-    without any number stays text, which is refused with advice.
+    A column of texts, none of which is a number, is refused with advice.
     """
-    for place, field in enumerate(table.schema):
-        if field.name in texts or not _is_text(field.type):
-            continue
-        cells = table.column(place).cast(pa.large_binary())
-        numbers = np.array([_csv_number(cell) for cell in cells.to_pylist()])
-        if not np.isnan(numbers).all():
-            table = table.set_column(place, field.name, pa.array(numbers))
-    return table
+    numbers = np.empty((table.num_rows, table.num_columns))
+    for place, name in enumerate(table.column_names):
+        cells = table.column(place).combine_chunks()
+        cells = cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
+        numbers[:, place] = read_numbers(cells, _text_number)
+        if np.isnan(numbers[:, place]).all() and not _all_missing(cells):
+            _fail_texts(path, name, "text")
+    return numbers
 
 
-def _csv_number(cell: bytes | None) -> float:
-    """Return the number that Arrow makes of a cell in a column of numbers; NaN for no number."""
+def _all_missing(cells: pa.Array) -> bool:
+    words = pa.array([word.encode() for word in MISSING], cells.type)
+    return bool(pc.all(pc.or_(cells.is_null(), pc.is_in(cells, words))).as_py())
+
+
+def _text_number(cell: bytes | None) -> float:
+    """Return the number that a cell of delimited text is; NaN for no number."""
     text = cell or b""
-    if text in _CSV_WORDS:
-        return _CSV_WORDS[text]
+    if text in _WORDS:
+        return _WORDS[text]
     text = text.strip()
     if re.fullmatch(b"0[xX][0-9a-fA-F]{1,16}", text):  # the bits of an integer
         bits = int(text, 16)
@@ -469,6 +497,12 @@ def _features_of(
         return _list_column(path, table.column_names[0], table.column(0), first, width)
     columns = zip(table.column_names, table.columns, strict=True)
     return np.column_stack([_number_column(path, name, column) for name, column in columns])
+
+
+def _names_of(schema: pa.Schema) -> Names | None:
+    """Return the names of feature columns; a column of vectors names none of their numbers."""
+    vectors = len(schema) == 1 and _is_list(schema.field(0).type)
+    return None if vectors else tuple(schema.names)
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -519,16 +553,18 @@ def _list_column(
 
 def _number_column(path: Path, name: str, column: pa.ChunkedArray) -> NDArray[Any]:
     kind = column.type
-    if pa.types.is_null(kind):  # a column of a CSV file without a single value
+    if pa.types.is_null(kind):  # a column without a single value
         return np.full(len(column), np.nan)
     if not _is_number(kind):
-        remedies = "--text-column or --image-column with --extractor turns raw records into numbers"
-        _validate.fail(
-            f"{path}: {name}", f"a column of numbers ({remedies})", f"a column of {kind}"
-        )
+        _fail_texts(path, name, kind)
     if column.null_count:  # nulls become NaN, which the policy for bad records then meets
         column = column.cast(pa.float64(), safe=False)  # rounds, as NumPy does
     return np.asarray(column.to_numpy())
+
+
+def _fail_texts(path: Path, name: str, kind: object) -> NoReturn:
+    remedies = "--text-column or --image-column with --extractor turns raw records into numbers"
+    _validate.fail(f"{path}: {name}", f"a column of numbers ({remedies})", f"a column of {kind}")
 
 
 def _label_column(column: pa.ChunkedArray) -> NDArray[Any]:

@@ -20,13 +20,16 @@ from privmix.inputs.labels import LABEL_RULES, match_labels
 from privmix.learners.base import LinearRegressor, ReleaseModel
 
 
-def score(model: ReleaseModel, features: ArrayLike, labels: ArrayLike) -> dict[str, Any]:
+def score(
+    model: ReleaseModel, features: ArrayLike, labels: ArrayLike, *, num_wrong: int = 0
+) -> dict[str, Any]:
     """Score a fitted learner on test data; see ``Schema`` for the kinds of labels.
 
     Args:
         model: A learner of releases.
         features: (count, d) records.
         labels: (count,) classes, or (count, K) numbers for other targets.
+        num_wrong: ``class``: further records, which could not be used and count as wrong.
 
     Returns:
         ``class``: the accuracy. ``soft``: the accuracy of the likeliest against the heaviest class,
@@ -46,17 +49,19 @@ def score(model: ReleaseModel, features: ArrayLike, labels: ArrayLike) -> dict[s
         return _regression(truth, model.predict(features), model.output_names_)
     classes = model.classes_.tolist()
     if model.target_ == "class":
-        return accuracy(
-            match_labels(labels, classes), match_labels(model.predict(features), classes)
-        )
+        found = match_labels(model.predict(features), classes)
+        return accuracy(match_labels(labels, classes), found, num_wrong=num_wrong)
     truth = _label_matrix(labels, model.target_, len(classes))
     shares = model.predict_proba(features)
     return _soft(truth, shares) if model.target_ == "soft" else _multilabel(truth, shares, classes)
 
 
-def accuracy(truth: NDArray[np.integer], predicted: NDArray[np.integer]) -> dict[str, Any]:
-    """Return the share of the predicted classes that are right."""
-    return {"accuracy": float(accuracy_score(truth, predicted))}
+def accuracy(
+    truth: NDArray[np.integer], predicted: NDArray[np.integer], *, num_wrong: int = 0
+) -> dict[str, Any]:
+    """Return the share of the predicted classes that are right, of these and ``num_wrong`` more."""
+    share = float(accuracy_score(truth, predicted))
+    return {"accuracy": share * (len(truth) / (len(truth) + num_wrong)) if num_wrong else share}
 
 
 def _label_matrix(labels: ArrayLike, target: Any, width: int) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from privmix import _validate
 from privmix.foreign.files import Entries, ForeignFolder
 from privmix.mechanism import ReleaseConfig
 from privmix.mixer import Rows
-from privmix.publishing.certificate import FILE_NAME
+from privmix.publishing.certificate import FILE_NAME, SIGNATURE_NAME
 from privmix.publishing.parquet_layout import Column, LayoutError, check_layout, size_bounds
 from privmix.running.journal import sync
 from privmix.sampling import RowBlock
@@ -124,7 +124,8 @@ def _vectors(rows: NDArray[np.float32] | None) -> pa.Array:
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below a folder of one's own, except the certificate.
+    """Return the SHA-256 of every file below a folder of one's own, except the certificate and its
+    signature.
 
     Raises:
         InvalidInputError: Something in it is neither a regular file nor a folder. A stranger's folder
@@ -135,7 +136,8 @@ def file_digests(folder: Path) -> dict[str, str]:
     entries = opened.entries()
     if entries.others:
         _validate.fail(opened.place(min(entries.others)), "a regular file", "a link or a device")
-    return {name: opened.digest(name) for name in sorted(entries.files) if name != FILE_NAME}
+    names = sorted(entries.files.keys() - {FILE_NAME, SIGNATURE_NAME})
+    return {name: opened.digest(name) for name in names}
 
 
 def check_listed(
@@ -156,7 +158,7 @@ def check_listed(
 
     """
     entries = folder.entries()
-    found = set(entries.files) - {FILE_NAME}
+    found = set(entries.files) - {FILE_NAME, SIGNATURE_NAME}
     gone = stated.keys() - found - set(entries.others)
     reasons = [f"{name}: missing" for name in sorted(gone)]
     reasons += [f"{name}: no regular file" for name in sorted(entries.others)]

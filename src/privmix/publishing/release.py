@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.accounting import ComposedEvent
 from privmix.foreign.files import MOST_JSON_BYTES, ForeignFolder
 from privmix.mechanism import ReleaseConfig
 from privmix.mixer import Rows
@@ -312,7 +311,7 @@ class Release(Table):
         c = self.certificate
         return (
             f"Release({str(self.folder)!r}, design={self.design!r}, "
-            f"rows={c.mechanism.num_mixtures}, epsilon={c.epsilon:.4g}, delta={c.delta:g})"
+            f"rows={c.mechanism.num_mixtures}, {c.statement})"
         )
 
     @property
@@ -332,18 +331,6 @@ def empty_preprocessor(plan: ReleasePlan) -> Preprocessor | None:
         return None
     facts = record_facts(plan.data_schema, plan.mechanism.neighboring_relation)
     return Preprocessor(plan.preprocessing, facts)
-
-
-def combine(folders: Iterable[str | Path]) -> ComposedEvent:
-    """Compose what several releases of the same people cost together.
-
-    Raises:
-        InvalidInputError: A folder without a certificate, or releases under different neighbouring
-            relations.
-
-    """
-    events = tuple(Release(folder).certificate.event for folder in folders)
-    return ComposedEvent(events=events)
 
 
 def _matrix(path: str, column: pa.ChunkedArray, width: int) -> NDArray[np.float32]:

@@ -1,7 +1,7 @@
 """Check a release folder as a stranger would: files, certificate, rows.
 
 A release whose certificate was edited consistently with everything else cannot be told from a true
-one unless its digest is known from elsewhere (``expect_digest``).
+one unless its digest is known from elsewhere (``expect_digest``), or it is signed (``signers``).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from privmix._validate import FrozenModel, InvalidInputError, printable
+from privmix.accounting.guarantee import Guarantee
 from privmix.foreign.files import MOST_JSON_BYTES, ForeignFolder
 from privmix.mixer import Rows
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
@@ -28,6 +29,7 @@ from privmix.publishing.folder import (
 )
 from privmix.publishing.grid import PublishedGrid
 from privmix.publishing.release import Release, Table, empty_preprocessor
+from privmix.publishing.signature import Origin, check_origin
 
 # Probability that a sound release is flagged by its rows; shared by the tests below.
 FALSE_ALARM = 1e-6
@@ -45,6 +47,8 @@ class Verification(FrozenModel):
         delta: Its delta.
         digest: SHA-256 of the certificate as found.
         reasons: What was found wrong, one line each.
+        guarantee: What is guaranteed, in words; None if anything was found wrong.
+        origin: What vouches for where it comes from; None if anything was found wrong.
 
     """
 
@@ -53,19 +57,31 @@ class Verification(FrozenModel):
     delta: float | None
     digest: str
     reasons: tuple[str, ...]
+    guarantee: Guarantee | None = None
+    origin: Origin | None = None
 
 
-def verify(folder: str | Path, *, expect_digest: str | None = None) -> Verification:
+def verify(
+    folder: str | Path,
+    *,
+    expect_digest: str | None = None,
+    signers: str | Path | None = None,
+    identity: str | None = None,
+) -> Verification:
     """Check a release: files against their digests, the certificate against its own parameters,
     and the rows against the noise that the certificate states.
 
     Args:
         folder: The release folder.
-        expect_digest: Digest of the certificate as printed at sealing. Without it a forgery that
-            is consistent throughout cannot be detected.
+        expect_digest: Digest of the certificate as printed at sealing. Without it, or a signature
+            that is checked, a forgery that is consistent throughout cannot be detected.
+        signers: OpenSSH's file of allowed signers, one of whom must have signed. Without it a
+            signature that is there only has to fit the certificate.
+        identity: Which of them must have signed; any, by default.
 
     Raises:
-        InvalidInputError: ``folder`` holds no certificate, so it is no release at all.
+        InvalidInputError: ``folder`` holds no certificate, so it is no release at all; no list of
+            allowed signers.
 
     """
     try:
@@ -76,7 +92,13 @@ def verify(folder: str | Path, *, expect_digest: str | None = None) -> Verificat
         reason = f"{FILE_NAME}: not a certificate of format {FORMAT_VERSION}: {error}"
         return Verification(valid=False, epsilon=None, delta=None, digest="", reasons=(reason,))
     certificate = release.certificate
-    reasons = _check_digest(release.certificate_digest, expect_digest)
+    origin, reasons = check_origin(
+        release.folder,
+        release.files.read(FILE_NAME, MOST_JSON_BYTES),
+        expect_digest=expect_digest,
+        signers=signers,
+        identity=identity,
+    )
     file_reasons = _guarded(lambda: check_files(release))
     reasons += file_reasons
     # A certificate that says more of its rows than its files hold is not worth an account.
@@ -98,6 +120,8 @@ def verify(folder: str | Path, *, expect_digest: str | None = None) -> Verificat
         delta=certificate.delta,
         digest=release.certificate_digest,
         reasons=told(reasons),
+        guarantee=None if reasons else certificate.guarantee,
+        origin=None if reasons else origin,
     )
 
 
@@ -115,12 +139,6 @@ def _guarded(check: object) -> list[str]:
         return list(check())  # type: ignore[operator]
     except (ArithmeticError, ValueError, OSError, MemoryError, RecursionError) as error:
         return [f"certificate: {error}"]
-
-
-def _check_digest(found: str, expected: str | None) -> list[str]:
-    if expected is None or found == expected.strip().lower():
-        return []
-    return [f"{FILE_NAME}: digest is {found}, expected {expected}"]
 
 
 def check_files(release: Release) -> list[str]:
@@ -141,7 +159,7 @@ def _bounds(release: Release) -> dict[str, tuple[int, int]]:
     Parts that are smaller together than the rows of the certificate are not laid out.
     """
     certificate = release.certificate
-    card = len(dataset_card(certificate.to_plan()).encode())
+    card = len(dataset_card(certificate).encode())
     bounds = {CARD_NAME: (1, 2 * card + (1 << 16))}  # another card is told from one cut short
     empty = empty_preprocessor(certificate.to_plan())
     if empty is not None and empty.is_charged:
@@ -159,7 +177,7 @@ def _check_content(release: Release) -> list[str]:
     reasons = []
     if files.read(FILE_NAME, MOST_JSON_BYTES) != certificate.to_bytes():
         reasons.append(f"{FILE_NAME}: not written as privmix writes it")
-    card = dataset_card(certificate.to_plan()).encode()
+    card = dataset_card(certificate).encode()
     if files.size(CARD_NAME) != len(card) or files.read(CARD_NAME, len(card)) != card:
         reasons.append(f"{CARD_NAME}: not the card of this certificate")
     for name, part in release.parts.layout:

@@ -13,14 +13,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privmix import _validate
+from privmix._validate import InvalidInputError
 from privmix.clipping import FixedPoint
 from privmix.inputs.arrays import Source, as_source, to_array
 from privmix.inputs.labels import LABEL_RULES, REMEDY, BadRecordPolicy, match_labels
-from privmix.inputs.owners import match_units
+from privmix.inputs.owners import Units, match_units
+from privmix.inputs.tally import MAX_BAD_SHARE, Shares, Tally, stop
 from privmix.records.bounded import (
     BoundedRecords,
     Progress,
     StreamedRecords,
+    _BadCells,
     _bound,
     _piece_digest,
     _runs,
@@ -37,6 +40,7 @@ def bound_records(
     on_bad_record: BadRecordPolicy = "error",
     *,
     units: ArrayLike | None = None,
+    max_bad_share: float = MAX_BAD_SHARE,
     in_memory: bool = True,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -50,50 +54,80 @@ def bound_records(
             numbers for other targets, and (count,) for a single output.
         schema: The public facts.
         on_bad_record: ``error`` refuses NaN, infinity, labels outside the schema and missing units,
-            naming the record; ``zero`` replaces such a record by zero, record by record.
+            naming the first record of each column; ``zero`` replaces such a record by zero, record
+            by record.
         units: (count,) identifiers of the records' owners, for a plan that protects units.
+        max_bad_share: With ``zero``, a larger share of bad records is refused.
         in_memory: Whether to keep the bounded features, or to read them again whenever needed.
         threads: Number of threads; all processors by default.
         progress: Called with (records read, records in all).
 
     Raises:
-        InvalidInputError: A wrong shape, or a bad record under ``error``.
+        InvalidInputError: A wrong shape, a bad record under ``error``, or too many of them; notes
+            tell of each column.
 
     """
     _validate.one_of("on_bad_record", on_bad_record, ("error", "zero"))
+    shares = Shares(bad=max_bad_share)
     source = feature_source(features, schema.num_features)
     strict = on_bad_record == "error"
     label_grid = FixedPoint(schema.label_clip_norm)
-    bounded = _bound_labels(labels, schema, label_grid, strict)
+    refused: InvalidInputError | None = None
+    try:
+        bounded = _bound_labels(labels, schema, label_grid, strict)
+    except InvalidInputError as error:
+        refused = error
+        bounded = _bound_labels(labels, schema, label_grid, False)  # or raises again: a wrong shape
     count, width = source.shape[0], schema.num_features
     if count != (found := len(bounded.values)):
         _validate.fail("labels", f"one label for each of the {count} records", found)
-    owners = None if units is None else match_units(units, strict=strict)
+    owners: Units | None = None
+    try:
+        owners = None if units is None else match_units(units, strict=strict)
+    except InvalidInputError as error:
+        refused = refused or error
+        owners = match_units(units, strict=False)  # type: ignore[arg-type]
+    tally = Tally(num_records=count)
+    _count(tally, "labels", bounded.bad, "a label of the schema's")
     blank = bounded.bad
     if owners is not None:
         if (found := owners.codes.size) != count:
             _validate.fail("units", f"one identifier for each of the {count} records", found)
+        _count(tally, "units", owners.missing, "an identifier")
         blank = blank | owners.missing
     grid = FixedPoint(schema.feature_clip_norm)
     kept = np.empty((count, width) if in_memory else (0, width), dtype=np.int16)
 
-    def bound(run: tuple[int, int]) -> tuple[int, bytes]:
+    def bound(run: tuple[int, int]) -> tuple[int, list[_BadCells], bytes]:
         start, stop = run
         own = kept[start:stop] if in_memory else np.empty((stop - start, width), dtype=np.int16)
-        clipped = _bound(source, start, stop, blank[start:stop], grid, own, strict=strict)
-        return clipped, b"" if in_memory else _piece_digest(own)
+        clipped, wrong = _bound(source, start, stop, blank[start:stop], grid, own)
+        return clipped, wrong, b"" if in_memory else _piece_digest(own)
 
     num_clipped, pieces = 0, []
     workers = 1 if source.in_order else threads or default_threads()
     with ThreadPoolExecutor(workers) as pool:
         try:
-            for clipped, digest in pool.map(bound, _runs(0, count, piece_records(width))):
+            for clipped, wrong, digest in pool.map(bound, _runs(0, count, piece_records(width))):
                 num_clipped += clipped
+                for cells in wrong:
+                    name = _feature_name(source, cells.column)
+                    place = f"features[{cells.row}, {cells.column}]"
+                    tally.add_bad(name, cells.num_cells, place, "a finite number", cells.value)
+                if strict and wrong and refused is None:
+                    first = min(wrong, key=lambda cells: (cells.row, cells.column))
+                    place = f"features[{first.row}, {first.column}]"
+                    refused = InvalidInputError(place, "a finite number" + REMEDY, first.value)
                 pieces.append(digest)
                 if progress is not None:
                     progress(min(len(pieces) * piece_records(width), count), count)
         finally:
             pool.shutdown(cancel_futures=True)
+    tally.num_bad = int(blank.sum())
+    if refused is not None:
+        told = [f"{tally.num_bad} of {count} records are bad", *tally.faults()]
+        stop(refused.place, refused.allowed, refused.received, told if tally.num_bad > 1 else [])
+    tally.check("records", shares)
     bounded.values[blank] = -1 if schema.target == "class" else 0
     facts: dict[str, Any] = {
         "labels": bounded.values,
@@ -108,6 +142,18 @@ def bound_records(
     if in_memory:
         return BoundedRecords(features=kept, **facts)
     return StreamedRecords(source=source, pieces=tuple(pieces), **facts)
+
+
+def _count(tally: Tally, name: str, bad: NDArray[np.bool_], allowed: str) -> None:
+    """Count records that are bad for their label or their owner."""
+    if bad.any():
+        first = int(np.flatnonzero(bad)[0])
+        tally.add_bad(name, int(bad.sum()), f"{name}[{first}]", allowed, "another, or nothing")
+
+
+def _feature_name(source: Source, column: int) -> str:
+    names = getattr(source, "names", ())
+    return repr(names[column]) if names else f"feature {column}"
 
 
 class _Labels(NamedTuple):

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from privmix import _validate
 from privmix.clipping import FixedPoint
 from privmix.inputs.arrays import Source
-from privmix.inputs.labels import REMEDY
 from privmix.inputs.owners import Units
 from privmix.rng import KeyStream
 
@@ -363,6 +362,15 @@ def _piece_digest(features: NDArray[np.int16]) -> bytes:
     return hashlib.sha256(np.ascontiguousarray(features).data).digest()
 
 
+class _BadCells(NamedTuple):
+    """Cells of a run that are no finite numbers: for each column how many, and the first."""
+
+    column: int
+    num_cells: int
+    row: int
+    value: float
+
+
 def _bound(
     source: Source,
     start: int,
@@ -370,24 +378,22 @@ def _bound(
     blank: NDArray[np.bool_],
     grid: FixedPoint,
     out: NDArray[np.int16],
-    *,
-    strict: bool = False,
-) -> int:
-    """Read a run of records and bound it; return how many were clipped.
+) -> tuple[int, list[_BadCells]]:
+    """Read a run of records and bound it; return how many were clipped, and what is wrong with it.
 
     Those that ``blank`` says become zero, and those with a NaN or an infinity do and are added to
-    ``blank``, or are refused if ``strict``.
+    ``blank``.
     """
     block = np.array(source.read(start, stop), dtype=np.float64, order="C")
-    bad = ~np.isfinite(block).all(axis=1)
-    if strict and bad.any():
-        first = int(np.flatnonzero(bad)[0])
-        column = int(np.flatnonzero(~np.isfinite(block[first]))[0])
-        _validate.fail(
-            f"features[{start + first}, {column}]",
-            "a finite number" + REMEDY,
-            block[first, column],
-        )
+    finite = np.isfinite(block)
+    bad = ~finite.all(axis=1)
+    found = []
+    if bad.any():
+        for column in np.flatnonzero(~finite[bad].all(axis=0)):
+            rows = np.flatnonzero(~finite[:, column])
+            first = int(rows[0])
+            value = float(block[first, column])
+            found.append(_BadCells(int(column), len(rows), start + first, value))
     blank |= bad
     block[blank] = 0.0
-    return grid.quantise(block, out)
+    return grid.quantise(block, out), found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -17,8 +18,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.inputs.labels import LABEL_RULES, BadRecordPolicy, is_rounded
-from privmix.inputs.owners import is_missing, is_nothing
+from privmix._validate import InvalidInputError
+from privmix.inputs.labels import LABEL_RULES, BadRecordPolicy, is_rounded, label_remedy
+from privmix.inputs.missing import is_missing, is_nothing
+from privmix.inputs.tally import Shares, Tally, stop
 from privmix.schema import Target
 
 Kind = Literal["image", "text", "table"]
@@ -93,6 +96,8 @@ class RawRecords(ABC):
         classes: Classes that labels must be among; empty if labels are not checked here. For
             other targets than ``class``: what the numbers of a label stand for.
         remedy: What an error about a bad record advises; empty where ``zero`` cannot be asked for.
+        shares: Above which shares of bad records and of missed values the reading stops.
+        tally: Counts of the last pass from the first record on: for the data holder's eyes only.
 
     """
 
@@ -102,13 +107,54 @@ class RawRecords(ABC):
     target: Target
     classes: Sequence[int] | Sequence[str]
     remedy: str = REMEDY
+    shares: Shares = Shares()
+    tally: Tally
+    _refused: InvalidInputError | None = None
+    _reads_on = False  # past a record that is refused, to tell of all that is wrong
 
-    @abstractmethod
     def blocks(self, size: int, start: int = 0) -> Iterator[RawBlock]:
         """Yield the records from position ``start`` on, at most ``size`` at a time.
 
         A block of images is shorter where ``size`` of them would take more than 256 MiB or so.
+
+        Raises:
+            InvalidInputError: A bad record under ``error``; notes tell of each column. At the end,
+                if the pass began at the first record: too many bad records, or too many values of
+                a column that miss the schema.
+
         """
+        self._begin()
+        blocks = self._blocks(size, start)
+        for block in blocks:
+            self._count(block)
+            if self._refused is not None:
+                with suppress(InvalidInputError):
+                    for more in blocks if self._reads_on else ():
+                        self._count(more)
+                stop_at(self._refused, self.tally)
+            yield block
+        if start == 0:
+            self.tally.check(self.name, self.shares)
+
+    def _begin(self) -> None:
+        self.tally, self._refused = Tally(), None
+
+    def _count(self, block: RawBlock) -> None:
+        self.tally.num_records += len(block.bad)
+        self.tally.num_bad += int(block.bad.sum())
+        if self.count is None or self.on_bad_record == "error":
+            return
+        if self.tally.num_bad > self.shares.bad * self.count:  # it can only become worse
+            self.tally.check(self.name, self.shares)
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What errors call the source."""
+
+    @abstractmethod
+    def _blocks(self, size: int, start: int) -> Iterator[RawBlock]:
+        """Yield the records, bad ones blanked, whatever the policy is."""
 
     @abstractmethod
     def place(self, index: int) -> str:
@@ -122,7 +168,7 @@ class RawRecords(ABC):
         labels: Sequence[Label] | None,
         units: Sequence[Any] | None = None,
     ) -> Iterator[RawBlock]:
-        """Judge records one by one; under ``error`` the first bad one ends the reading.
+        """Judge records one by one.
 
         Yields one block, or several where the images of one would fill the memory.
         """
@@ -170,7 +216,7 @@ class RawRecords(ABC):
         if label not in known or is_rounded(label):
             some = ", ".join(map(repr, self.classes[:5])) + (", ..." if self.classes[5:] else "")
             allowed = f"one of the schema's {len(self.classes)} classes ({some})"
-            raise BadRecord(allowed, shown(label), "label")
+            raise BadRecord(allowed + label_remedy(label, self.classes), shown(label), "label")
         return known[label]  # the class itself, where the label is 1.0 and the class 1
 
     def _label_vector(self, label: Label) -> NDArray[np.float64]:
@@ -209,10 +255,24 @@ class RawRecords(ABC):
         return {value: value for value in self.classes}
 
     def _refuse(self, index: int, problem: BadRecord) -> None:
-        if self.on_bad_record == "zero":
-            return
-        part = f", {self._part(problem.part)}" if problem.part else ""
-        fail_record(f"{self.place(index)}{part}", problem, self.remedy)
+        """Note a bad record; under ``error`` the first is what the reading ends with."""
+        part = self._part(problem.part) if problem.part else ""
+        if not self._counts_cells or problem.part in ("label", "unit"):
+            name = part or self.kind
+            self.tally.add_bad(name, 1, self.place(index), problem.allowed, problem.received)
+        if self.on_bad_record == "error" and self._refused is None:
+            place = f"{self.place(index)}{part and ', '}{part}"
+            more = f" ({self.remedy})" if self.remedy else ""
+            self._refused = InvalidInputError(place, problem.allowed + more, problem.received)
+
+    _counts_cells = False  # whether bad cells are counted where they are read
+
+
+def stop_at(error: InvalidInputError, tally: Tally) -> NoReturn:
+    """Refuse a bad record, with notes on all columns where there is more to tell."""
+    faults = tally.faults()
+    told = [f"{tally.num_bad} of {tally.num_records} records read are bad", *faults]
+    stop(error.place, error.allowed, error.received, told if tally.num_bad > 1 else [])
 
 
 def fail_record(place: str, problem: BadRecord, remedy: str = REMEDY) -> NoReturn:

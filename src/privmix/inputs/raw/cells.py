@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +19,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privmix import _validate
+from privmix.inputs.delimited import plain_numbers
 from privmix.inputs.labels import EXACT_TYPES, FIRST_ROUNDED, is_rounded, refuse_floats
+from privmix.inputs.missing import MISSING
 from privmix.inputs.raw.blocks import BadRecord, decoded, python_value, shown, to_number
 from privmix.inputs.raw.frames import Rows, without_dictionary
 from privmix.table_schema import (
+    PLAIN,
     BooleanColumn,
     CategoricalColumn,
     Column,
@@ -30,9 +33,9 @@ from privmix.table_schema import (
     NumericColumn,
     OrdinalColumn,
     TableSchema,
+    TextFormat,
 )
 
-MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null"})
 _TRUE = frozenset({"true", "t", "yes", "y", "1"})
 _FALSE = frozenset({"false", "f", "no", "n", "0"})
 # What Arrow's cells are in Python; an object of another class may look like any of them.
@@ -44,33 +47,60 @@ _KINDS = (
     (CategoricalColumn, pa.string()),
     (OrdinalColumn, pa.string()),
 )
+# The years of Python, in microseconds since 1970.
+_FIRST_TIME, _LAST_TIME = -62_135_596_800_000_000, 253_402_300_799_999_999
+_HINTED = 1000  # distinct values among which a reason is looked for
 
 
-def read_cells(
-    table: pa.Table | Rows, schema: TableSchema
-) -> tuple[pa.Table, dict[int, BadRecord]]:
+class Read(NamedTuple):
+    """A column's values, and what is told of them.
+
+    Attributes:
+        values: In the column's type; null for what is missing or bad.
+        wrong: The bad cells, by row.
+        num_values: How many cells have something in them that is not bad.
+        num_missed: How many of those miss the schema: categories that it does not list, numbers
+            and times beyond its bounds.
+        hint: What may be the reason.
+
+    """
+
+    values: pa.Array
+    wrong: dict[int, BadRecord]
+    num_values: int
+    num_missed: int
+    hint: str = ""
+
+
+class Cells(NamedTuple):
+    """The columns of a table, and for each bad row what is wrong with it."""
+
+    table: pa.Table
+    wrong: dict[int, BadRecord]
+    columns: dict[str, Read]
+
+
+def read_cells(table: pa.Table | Rows, schema: TableSchema) -> Cells:
     """Return the schema's columns in their types, with nulls for what is missing.
 
     Numbers become float64, dates and times UTC timestamps, categories the texts that stand for
     them. Reading the result again changes nothing.
 
-    Returns:
-        The columns, and for each bad row what is wrong with it; a bad cell is null.
-
     Raises:
         InvalidInputError: A column that is not there, or of a type without meaning here.
 
     """
-    columns: dict[str, pa.Array] = {}
+    columns: dict[str, Read] = {}
     bad: dict[int, BadRecord] = {}
     for column in schema.columns:
         if column.name not in table.column_names:
             shown = ", ".join(table.column_names[:8])
             _validate.fail("columns", f"the table's columns: {shown}", repr(column.name))
-        columns[column.name], wrong = _read_column(table[column.name], column)
-        for row, problem in wrong.items():
+        read = _read_column(table[column.name], column, schema.format)
+        columns[column.name] = read
+        for row, problem in read.wrong.items():
             bad.setdefault(row, problem)
-    return pa.table(columns), bad
+    return Cells(pa.table({name: read.values for name, read in columns.items()}), bad, columns)
 
 
 def blank_rows(table: pa.Table, bad: NDArray[np.bool_]) -> pa.Table:
@@ -82,38 +112,132 @@ def blank_rows(table: pa.Table, bad: NDArray[np.bool_]) -> pa.Table:
     return pa.table(columns, names=table.column_names)
 
 
-def _read_column(
-    cells: pa.ChunkedArray | NDArray[Any], column: Column
-) -> tuple[pa.Array, dict[int, BadRecord]]:
+def _read_column(cells: pa.ChunkedArray | NDArray[Any], column: Column, form: TextFormat) -> Read:
     refuse_floats(column.name, cells, _integers(column))
     kind = next(arrow for python, arrow in _KINDS if isinstance(column, python))
     if isinstance(cells, np.ndarray):  # of objects, each read as what it is
-        values, problems = _read_values(cells, column)
-        found = {row: problem for row, problem in enumerate(problems) if problem is not None}
-        return pa.array(values, type=kind), found
-    coded = _plain(cells, column).dictionary_encode()
+        found = _read_values(cells, column, form)
+        wrong = {row: p for row, p in enumerate(found.problems) if p is not None}
+        values = pa.array(found.values, type=kind)
+        return _judged(values, wrong, int(np.sum(found.unlisted)), column)
+    plain = _plain(cells, column)
+    values, done = _read_at_once(plain, column, form)
+    if values is not None and done.all():
+        return _judged(values, {}, 0, column)
+    rest = plain if values is None else plain.filter(pa.array(~done))
+    coded = rest.dictionary_encode()
     # The last stands for nulls.
-    values, problems = _read_values([*coded.dictionary, pa.scalar(None)], column)
-    codes = coded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)
-    read = pa.array(values, type=kind).take(pa.array(codes))
-    is_bad = np.array([problem is not None for problem in problems])
-    wrong = {int(row): problems[codes[row]] for row in np.flatnonzero(is_bad[codes])}
-    return read, {row: problem for row, problem in wrong.items() if problem is not None}
+    found = _read_values([*coded.dictionary, pa.scalar(None)], column, form)
+    codes = coded.indices.fill_null(len(found.values) - 1).to_numpy(zero_copy_only=False)
+    others = pa.array(found.values, type=kind).take(pa.array(codes))
+    rows = np.flatnonzero(~done)
+    is_bad = np.array([problem is not None for problem in found.problems])[codes]
+    wrong = {
+        int(row): found.problems[code]
+        for row, code in zip(rows[is_bad], codes[is_bad], strict=True)
+    }
+    unlisted = int(np.array(found.unlisted)[codes].sum())
+    values = others if values is None else pc.replace_with_mask(values, pa.array(~done), others)
+    return _judged(values, {r: p for r, p in wrong.items() if p is not None}, unlisted, column)
 
 
-def _read_values(cells: Iterable[Any], column: Column) -> tuple[list[Any], list[BadRecord | None]]:
-    """Read cells, or Arrow's scalars, one by one; a bad one is None, with what is wrong with it."""
-    values: list[Any] = []
-    problems: list[BadRecord | None] = []
+def _read_at_once(
+    cells: pa.Array, column: Column, form: TextFormat
+) -> tuple[pa.Array | None, NDArray[np.bool_]]:
+    """Read the cells that need no rule of their own, with the result that :func:`read_value` has.
+
+    Returns:
+        The column's values, or None, and which of them are read.
+
+    """
+    kind, types = cells.type, pa.types
+    if isinstance(column, NumericColumn):
+        if types.is_floating(kind) or types.is_integer(kind):
+            numbers = cells.cast(pa.float64(), safe=False).fill_null(math.nan).to_numpy()
+            done = np.isfinite(numbers)
+            for text in column.missing_values:
+                done &= numbers != _float_or_nan(text)
+            return pa.array(numbers), done
+        if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind):
+            numbers, done = plain_numbers(cells, form.decimal, but=column.missing_values)
+            return pa.array(numbers), done
+    elif column.missing_values:
+        pass
+    elif isinstance(column, BooleanColumn) and types.is_boolean(kind):
+        return cells, np.asarray(cells.is_valid().to_numpy(zero_copy_only=False))
+    elif isinstance(column, DatetimeColumn) and kind == pa.timestamp("us", "UTC"):
+        moments = cells.cast(pa.int64()).fill_null(_LAST_TIME + 1).to_numpy()
+        return cells, (moments >= _FIRST_TIME) & (moments <= _LAST_TIME)
+    return None, np.zeros(len(cells), dtype=bool)
+
+
+def _float_or_nan(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _judged(values: pa.Array, wrong: dict[int, BadRecord], unlisted: int, column: Column) -> Read:
+    """Count the values that miss the schema; ``unlisted`` are those that became missing by it."""
+    there = len(values) - values.null_count
+    if isinstance(column, NumericColumn | DatetimeColumn):
+        if isinstance(column, DatetimeColumn):
+            numbers = values.cast(pa.int64()).drop_null().to_numpy() / 1e6
+        else:
+            numbers = values.drop_null().to_numpy()
+        lower, upper = column.limits
+        return Read(values, wrong, there, int(((numbers < lower) | (numbers > upper)).sum()))
+    if isinstance(column, CategoricalColumn) and column.categories is not None:
+        listed = pc.is_in(values, pa.array(column.categories, pa.string()), skip_nulls=True)
+        missed = values.filter(pc.and_(values.is_valid(), pc.invert(listed)))
+        hint = _hint(missed, column.categories) if len(missed) else ""
+        return Read(values, wrong, there, len(missed), hint)
+    return Read(values, wrong, there + unlisted, unlisted)
+
+
+def _hint(missed: pa.Array, categories: Sequence[str]) -> str:
+    """Say what would make categories of values that are none."""
+    texts = missed.unique().to_pylist()[:_HINTED]
+    known = set(categories)
+    if any(text.strip() in known for text in texts):
+        return 'blanks around cells: "format": {"strip": true} takes them off'
+    short = {text.lstrip("0") for text in categories if text.startswith("0") and text.isdigit()}
+    if any(text in short for text in texts):
+        return "leading zeros are gone: write the column as text"
+    return ""
+
+
+class _Values(NamedTuple):
+    values: list[Any]
+    problems: list[BadRecord | None]
+    unlisted: list[bool]
+
+
+def _read_values(cells: Iterable[Any], column: Column, form: TextFormat) -> _Values:
+    """Read cells, or Arrow's scalars, one by one; a bad one is None, with what is wrong with it.
+
+    An ordinal value that is missing although there is something is not listed.
+    """
+    found = _Values([], [], [])
+    ordinal = isinstance(column, OrdinalColumn)
     for cell in cells:
+        value, problem, unlisted = None, None, False
         try:
-            value = python_value(cell, column.name) if isinstance(cell, pa.Scalar) else cell
-            values.append(read_value(value, column))
-            problems.append(None)
-        except BadRecord as problem:
-            values.append(None)
-            problems.append(problem)
-    return values, problems
+            cell = python_value(cell, column.name) if isinstance(cell, pa.Scalar) else cell
+            value = read_value(cell, column, form)
+            unlisted = ordinal and value is None and not _means_missing(cell, column, form)
+        except BadRecord as bad:
+            problem = bad
+        found.values.append(value)
+        found.problems.append(problem)
+        found.unlisted.append(unlisted)
+    return found
+
+
+def _means_missing(cell: object, column: Column, form: TextFormat) -> bool:
+    text = _text(_stripped(decoded(cell), form))
+    return text is None or text in MISSING or text in column.missing_values
 
 
 def _plain(cells: pa.ChunkedArray, column: Column) -> pa.Array:
@@ -143,7 +267,9 @@ def _microseconds(nanoseconds: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.subtract(quotients, above.cast(pa.int64()))
 
 
-def read_value(value: object, column: Column) -> float | str | bool | datetime | None:
+def read_value(
+    value: object, column: Column, form: TextFormat = PLAIN
+) -> float | str | bool | datetime | None:
     """Read one cell; None is a missing value.
 
     Raises:
@@ -151,7 +277,7 @@ def read_value(value: object, column: Column) -> float | str | bool | datetime |
             allows none.
 
     """
-    value = decoded(value, column.name)
+    value = _stripped(decoded(value, column.name), form)
     if not isinstance(value, _PLAIN) or (type(value) is int and value.bit_length() > 1024):
         raise BadRecord("a number, a text, a truth value or a date", _type(value), column.name)
     known = getattr(column, "categories", None) or ()
@@ -159,8 +285,11 @@ def read_value(value: object, column: Column) -> float | str | bool | datetime |
     missing = text is None or (
         text not in known and (text in MISSING or text in column.missing_values)
     )
-    if not missing and isinstance(column, OrdinalColumn):
-        missing = text not in known
+    if not missing and isinstance(column, OrdinalColumn) and text not in known:
+        if not column.nullable:
+            allowed = f"one of the {len(known)} categories (the column is not nullable)"
+            raise BadRecord(allowed, shown(text), column.name)
+        missing = True
     if missing:
         if not column.nullable:
             raise BadRecord("a value (the column is not nullable)", "nothing", column.name)
@@ -171,10 +300,14 @@ def read_value(value: object, column: Column) -> float | str | bool | datetime |
             raise BadRecord(allowed, f"the floating-point number {value}", column.name)
         return text
     if isinstance(column, NumericColumn):
-        return to_number(value, column.name)
+        return _number(value, column, form)
     if isinstance(column, BooleanColumn):
-        return _boolean(str(text), column.name)
-    return _time(value, column.name)
+        return _boolean(str(text), column)
+    return _time(value, column)
+
+
+def _stripped(value: object, form: TextFormat) -> object:
+    return value.strip() if form.strip and isinstance(value, str) else value
 
 
 def _integers(column: Column) -> list[int]:
@@ -208,16 +341,78 @@ def _text(value: object) -> str | None:
     return str(value)
 
 
-def _boolean(text: str, name: str) -> bool:
+def _number(value: object, column: NumericColumn, form: TextFormat) -> float:
+    """Read a number; a text by the marks and symbols that are declared."""
+    if not isinstance(value, str):
+        return to_number(value, column.name)
+    try:
+        text = _without_symbols(value.strip(), column.symbols)
+        if form.thousands or form.decimal != ".":
+            text = _without_marks(text, form)
+        return to_number(text, column.name)
+    except (BadRecord, ValueError) as problem:
+        finite = isinstance(problem, BadRecord) and problem.allowed != "a number"
+        allowed = problem.allowed if finite else f"a number {_such_as_number(column, form)}"  # type: ignore[union-attr]
+        raise BadRecord(allowed + _remedy(value), shown(value), column.name) from None
+
+
+def _without_symbols(text: str, symbols: Sequence[str]) -> str:
+    sign, bare = "", text
+    if symbols and text[:1] in ("-", "+"):
+        sign, bare = text[0], text[1:].lstrip()
+    for symbol in symbols:
+        if bare.startswith(symbol) or bare.endswith(symbol):
+            bare = bare.removeprefix(symbol).removesuffix(symbol).strip()
+    return sign + bare
+
+
+def _without_marks(text: str, form: TextFormat) -> str:
+    """Write a number with a decimal point and nothing between digits.
+
+    Raises:
+        ValueError: Groups that are not of three digits, or another mark.
+
+    """
+    group = r"[ \u00a0\u202f]" if form.thousands == " " else re.escape(form.thousands)
+    whole = f"[0-9]{{1,3}}(?:{group}[0-9]{{3}})+|[0-9]*" if form.thousands else "[0-9]*"
+    mark = re.escape(form.decimal)
+    found = re.fullmatch(f"([+-]?)({whole})(?:{mark}([0-9]*))?([eE][+-]?[0-9]+)?", text)
+    if found is None:
+        raise ValueError
+    sign, digits, fraction, exponent = (part or "" for part in found.groups())
+    return f"{sign}{re.sub('[^0-9]', '', digits)}.{fraction}{exponent}"
+
+
+def _such_as_number(column: NumericColumn, form: TextFormat) -> str:
+    whole = f"1{form.thousands}234" if form.thousands else "1234"
+    symbol = column.symbols[0] if column.symbols else ""
+    return f"such as {symbol}{whole}{form.decimal}5"
+
+
+def _remedy(text: str) -> str:
+    """Say which line of the schema may be missing."""
+    if not any(c.isdigit() for c in text):
+        return ', or a text in the column\'s "missing_values" where it means that there is none'
+    return (
+        '; "format" (decimal, thousands) and the column\'s "symbols" and "missing_values" declare '
+        "other ways of writing"
+    )
+
+
+def _boolean(text: str, column: BooleanColumn) -> bool:
     lower = text.strip().lower()
     if lower not in _TRUE and lower not in _FALSE:
-        raise BadRecord("true or false", shown(text), name)
+        allowed = 'true or false, or a text in the column\'s "missing_values"'
+        raise BadRecord(allowed, shown(text), column.name)
     return lower in _TRUE
 
 
-def _time(value: object, name: str) -> datetime:
+def _time(value: object, column: DatetimeColumn) -> datetime:
+    form = column.format
     try:
-        if isinstance(value, str):
+        if form is not None and isinstance(value, str | int) and not isinstance(value, bool):
+            value = datetime.strptime(str(value).strip(), form)
+        elif isinstance(value, str):
             value = datetime.fromisoformat(value.strip())
         if isinstance(value, date) and not isinstance(value, datetime):
             value = datetime(value.year, value.month, value.day)
@@ -225,4 +420,12 @@ def _time(value: object, name: str) -> datetime:
             return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         pass
-    raise BadRecord("an ISO 8601 date or time", shown(value), name)
+    allowed = f"an ISO 8601 date or time such as {column.earliest}"
+    if form is not None:
+        moment = datetime.fromisoformat(column.earliest)
+        allowed = f"a date or time such as {moment.strftime(form)}"
+    if isinstance(value, str) and not any(c.isdigit() for c in value):
+        allowed += ', or a text in the column\'s "missing_values"'
+    elif form is None:
+        allowed += ' (the column\'s "format", such as "%d.%m.%Y", declares another)'
+    raise BadRecord(allowed, shown(value), column.name)

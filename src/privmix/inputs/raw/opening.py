@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 
 from privmix import _validate
+from privmix.inputs.arrays import opened_npz
+from privmix.inputs.delimited import TEXT_SUFFIXES, read_header, readable, suffix_of
 from privmix.inputs.labels import BadRecordPolicy, refuse_floats
+from privmix.inputs.parquet import check_parts, parquet_files
 from privmix.inputs.raw.blocks import Kind, Limits, RawBlock, RawRecords
 from privmix.inputs.raw.frames import as_rows, by_position, column_names, is_frame
 from privmix.inputs.raw.scans import (
@@ -28,12 +29,12 @@ from privmix.inputs.raw.scans import (
     scan_parquet,
     scan_table,
 )
-from privmix.inputs.readers import check_parts, parquet_files
+from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares
 from privmix.schema import TARGETS, Target
-from privmix.table_schema import TableSchema
+from privmix.table_schema import PLAIN, TableSchema, TextFormat
 
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
-SUFFIXES = (".parquet", ".csv", *ARROW_SUFFIXES)
+SUFFIXES = (".parquet", *ARROW_SUFFIXES, *TEXT_SUFFIXES)
 
 
 def open_records(
@@ -49,13 +50,17 @@ def open_records(
     table: TableSchema | None = None,
     classes: Sequence[int] | Sequence[str] = (),
     on_bad_record: BadRecordPolicy = "error",
+    max_bad_share: float = MAX_BAD_SHARE,
+    max_missed_share: float = MAX_MISSED_SHARE,
     limits: Limits | None = None,
+    form: TextFormat | None = None,
 ) -> RawRecords:
     """Open raw records for reading in blocks.
 
     Args:
         source: A path: a folder of images with one folder for each class, a ``.parquet``,
-            ``.csv``, ``.arrow``, ``.feather`` or ``.ipc`` file, a folder of Parquet files (at any depth; names that begin
+            ``.arrow``, ``.feather`` or ``.ipc`` file, a ``.csv`` or ``.tsv`` file (also as ``.gz``
+            or ``.zst``), a folder of Parquet files (at any depth; names that begin
             with a dot or an underscore are left out), or an
             ``.npz`` of images. Or an object: a pandas, polars or Arrow table, a Hugging Face
             ``Dataset``, a PyTorch ``Dataset`` of (record, label) pairs, an array of images, or a
@@ -78,7 +83,10 @@ def open_records(
             image that is damaged or beyond ``limits``, a text beyond them or not in UTF-8, a cell
             that is no value of its column, a missing label or one that is no class or no such
             vector, a missing owner.
+        max_bad_share: With ``zero``, a larger share of bad records stops the reading.
+        max_missed_share: A larger share of a column's values outside the table's schema does too.
         limits: Public bounds on a record.
+        form: How a file of delimited text is written; that of ``table`` where there is one.
 
     Raises:
         InvalidInputError: A source that cannot be read as such records. Bad records are met when
@@ -100,8 +108,11 @@ def open_records(
         "classes": tuple(classes),
         "on_bad_record": on_bad_record,
         "limits": limits or Limits(),
+        "shares": Shares(max_bad_share, max_missed_share),
     }
-    columns = {"column": column, "labels": names, "unit": unit_column}
+    if form is None:
+        form = PLAIN if table is None else table.format
+    columns = {"column": column, "labels": names, "unit": unit_column, "form": form}
     tabular = {"kind": kind, "table": table, **columns, **options}
     if isinstance(source, str | Path):
         return _open_path(Path(source), kind, options, tabular)
@@ -184,97 +195,65 @@ def _open_path(
         if not parts:
             _validate.fail(str(path), "a folder of Parquet files", "none in it")
     else:
+        _validate.regular_file(path)
         parts = [path]
-    suffix = parts[0].suffix.lower()
+    suffix = suffix_of(parts[0])
     if suffix == ".npz":
         return _open_npz(path, kind, options, tabular)
     if suffix not in SUFFIXES:
         _validate.fail(str(path), f"a file ending in {', '.join(SUFFIXES)}", repr(path.suffix))
+    untyped, form = suffix in TEXT_SUFFIXES, tabular["form"]
     with readable(path, suffix):
-        names, count = _facts(parts, suffix, _used(tabular))
+        names, count = _facts(parts, suffix, _used(tabular), form)
         used = [name for name in names if name in _used(tabular)]
     scan: Scan
     if suffix == ".parquet":
         scan = scan_parquet(parts, used)
-    elif suffix == ".csv":
-        scan = scan_csv(path, used)
+    elif untyped:
+        scan = scan_csv(path, used, form)
     else:
         scan = scan_ipc(path, used)
-    return _FileRecords(scan, names, count, name=str(path), untyped=suffix == ".csv", **tabular)
+    return _FileRecords(scan, names, count, name=str(path), untyped=untyped, **tabular)
 
 
 class _FileRecords(TableRecords):
     """Rows of a file; what goes wrong while it is read names the file."""
 
-    def blocks(self, size: int, start: int = 0) -> Iterator[RawBlock]:
-        with readable(Path(self.name), Path(self.name).suffix or ".parquet"):
-            yield from super().blocks(size, start)
-
-
-@contextmanager
-def readable(path: Path, suffix: str) -> Iterator[None]:
-    """Report what Arrow cannot read as an error about the file."""
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        _validate.fail(str(path), f"a whole {suffix[1:]} table", str(error).splitlines()[0])
+    def _blocks(self, size: int, start: int) -> Iterator[RawBlock]:
+        with readable(Path(self.name), suffix_of(Path(self.name)) or ".parquet"):
+            yield from super()._blocks(size, start)
 
 
 def _facts(
-    parts: Sequence[Path], suffix: str, used: Collection[str]
+    parts: Sequence[Path], suffix: str, used: Collection[str], form: TextFormat
 ) -> tuple[list[str], int | None]:
     """Return a file's column names, and its number of rows where the format states it."""
-    schema = column_types(parts[0])
+    schema = column_types(parts[0], form, used)
     if suffix == ".parquet":
         check_parts(parts, used)
         return schema.names, sum(pq.read_metadata(part).num_rows for part in parts)
     return schema.names, None
 
 
-def column_types(path: Path) -> pa.Schema:
+def column_types(path: Path, form: TextFormat = PLAIN, wanted: Collection[str] = ()) -> pa.Schema:
     """Return the column names and types of a file of rows, without looking at a single value.
 
-    A CSV file states no types: there every column is ``null``.
+    A file of delimited text states no types: there every column is ``null``. Of ``wanted`` columns
+    at least one must be there: otherwise its first line may be a record.
     """
-    suffix = path.suffix.lower()
+    suffix = suffix_of(path)
     if suffix == ".parquet":
         return pq.read_schema(path)
-    if suffix == ".csv":
-        return pa.schema([pa.field(name, pa.null()) for name in _csv_header(path)])
+    if suffix in TEXT_SUFFIXES:
+        names = read_header(path, form, wanted)
+        return pa.schema([pa.field(name, pa.null()) for name in names])
     with pa.memory_map(str(path)) as source, open_ipc(source) as reader:
         return reader.schema
 
 
-def _csv_header(path: Path) -> list[str]:
-    """Read the first line alone; pyarrow would look on to guess types."""
-    import csv
-
-    # Bytes that are no UTF-8 may follow the header: that is for the records' own judgement.
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        try:
-            names = next(csv.reader(file), [])
-        except csv.Error:
-            names = []
-    if not names or any(not name.strip() for name in names) or all(map(_is_number, names)):
-        _validate.fail(str(path), "a first line with the names of the columns", "none")
-    try:
-        "".join(names).encode()
-    except UnicodeEncodeError:
-        _validate.fail(str(path), "a first line in UTF-8", "other bytes")
-    return names
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _used(tabular: dict[str, Any]) -> set[str]:
     table: TableSchema | None = tabular["table"]
-    wanted = {tabular["column"], *tabular["labels"], tabular["unit"]}
+    wanted = {tabular["column"], *tabular["labels"], tabular["unit"]} - {None}
     return wanted | (set() if table is None else {column.name for column in table.columns})
 
 
@@ -283,23 +262,12 @@ def _open_npz(
 ) -> RawRecords:
     if len(tabular["labels"]) > 1:
         _validate.fail("label", "one array of an .npz file", ", ".join(tabular["labels"]))
-    keys = (
-        ("image column", tabular["column"]),
-        ("label", next(iter(tabular["labels"]), None)),
-        ("unit column", tabular["unit"]),
-    )
     if kind != "image":
         _validate.fail(str(path), f"a file with {kind}s: {', '.join(SUFFIXES)}", ".npz")
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            names = list(arrays)
-            for option, key in keys:
-                if key not in names and not (option != "image column" and key is None):
-                    allowed = f"an array of {path}: {', '.join(names)}"
-                    _validate.fail(option, allowed, "nothing" if key is None else repr(key))
-            images, labels, units = (None if key is None else arrays[key] for _, key in keys)
-    except _validate.InvalidInputError:
-        raise
-    except Exception as error:
-        _validate.fail(str(path), "an .npz file without pickled objects", error)
+    keys = (tabular["column"], next(iter(tabular["labels"]), None), tabular["unit"])
+    named = list(zip(("image column", "label", "unit column"), keys, strict=True))
+    with opened_npz(
+        path, [named[0], *(pair for pair in named[1:] if pair[1] is not None)]
+    ) as arrays:
+        images, labels, units = (None if key is None else arrays[key] for key in keys)
     return _open_items(images, labels, units, kind=kind, options=options)

@@ -9,26 +9,28 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privmix import _validate
+from privmix.inputs import delimited, parquet
+from privmix.inputs.delimited import fail_column
 from privmix.inputs.labels import BadRecordPolicy, refuse_floats
 from privmix.inputs.raw.blocks import BadRecord, Limits, RawBlock, RawRecords, decoded, python_value
 from privmix.inputs.raw.cells import blank_rows, read_cells
 from privmix.inputs.raw.frames import Rows, without_dictionary
 from privmix.inputs.raw.images import to_image
 from privmix.inputs.raw.texts import to_text
+from privmix.inputs.tally import Shares
 from privmix.schema import Target
-from privmix.table_schema import TableSchema
+from privmix.table_schema import PLAIN, TableSchema, TextFormat
 
 # Opens a source and yields its rows from a position on, as tables of any length.
 Scan = Callable[[int], Iterator[pa.Table | Rows]]
 
 _BATCH_ROWS = 256
 _IMAGE_ROWS = 128  # of encoded images, held at once
-_CSV_BLOCK = 16 << 20  # also the longest row
+_TABLE_CELLS = 1 << 21  # of a table, read at once
+_TABLE_ROWS = 1 << 14
 
 
 class _Source(RawRecords):
@@ -42,14 +44,21 @@ class _Source(RawRecords):
         on_bad_record: BadRecordPolicy,
         limits: Limits,
         target: Target = "class",
+        shares: Shares | None = None,
     ) -> None:
         self.kind = kind  # type: ignore[assignment]
         self.target = target
-        self.name = name
+        self._name = name
+        self.shares = shares or Shares()
         self.classes = classes
         self.on_bad_record = on_bad_record
         self.limits = limits
         self.count = None
+
+    @property
+    def name(self) -> str:
+        """What errors call the source."""
+        return self._name
 
     def _convert(self, item: Any) -> Any:
         if isinstance(item, BadRecord):
@@ -80,8 +89,7 @@ class ImageFolder(_Source):
             _validate.fail(f"{folder}", "class folders with images", "no file")
         self.count = len(self._paths)
 
-    def blocks(self, size: int, start: int = 0) -> Iterator[RawBlock]:
-        """Yield the records in blocks."""
+    def _blocks(self, size: int, start: int) -> Iterator[RawBlock]:
         for first in range(start, len(self._paths), size):
             part = slice(first, first + size)
             yield from self._judge(first, self._paths[part], self._convert, self._labels[part])
@@ -130,8 +138,7 @@ class Items(_Source):
         self._item, self._labels, self._units, self._paired = item, labels, units, paired
         self.count = count
 
-    def blocks(self, size: int, start: int = 0) -> Iterator[RawBlock]:
-        """Yield the records in blocks."""
+    def _blocks(self, size: int, start: int) -> Iterator[RawBlock]:
         assert self.count is not None
         for first in range(start, self.count, size):
             rows = range(first, min(first + size, self.count))
@@ -172,6 +179,7 @@ class TableRecords(_Source):
         unit: The column of owners, or None.
         table: The schema of the columns, for kind ``table``.
         untyped: Whether the source holds text only, so that the class 7 is written 7.
+        form: How cells are written where they are text.
 
     """
 
@@ -186,9 +194,13 @@ class TableRecords(_Source):
         unit: str | None,
         table: TableSchema | None,
         untyped: bool = False,
+        form: TextFormat = PLAIN,
         **options: Any,
     ) -> None:
         super().__init__(**options)
+        self._counts_cells = self.kind == "table"
+        self._reads_on = self.kind != "image"
+        self._form = form
         self._column, self._labels, self._unit_column = column, tuple(labels), unit
         self._table = table
         self._scan, self.count = scan, count
@@ -196,22 +208,22 @@ class TableRecords(_Source):
         self._untyped = untyped
         if len(set(names)) != len(names):
             _validate.fail(self.name, "columns with distinct names", "a repeated name")
-        shown = ", ".join(names[:8]) + (f", ... ({len(names)} in all)" if names[8:] else "")
         aside = [("label", label) for label in labels] + [("unit column", unit)]
-        for option, wanted in [(f"{self.kind} column", column), *aside]:
+        asked = [(f"{self.kind} column", column), *aside]
+        asked += [
+            ("schema.table.columns", c.name) for c in (() if table is None else table.columns)
+        ]
+        known = not untyped or any(name in names for _, name in asked)
+        for option, wanted in asked:
             if wanted is not None and wanted not in names:
-                _validate.fail(option, f"a column of {self.name}: {shown}", repr(wanted))
-        if self.kind == "table":
-            assert table is not None
-            lacking = [c.name for c in table.columns if c.name not in names]
-            if lacking:
-                _validate.fail("schema", f"the columns of {self.name}: {shown}", repr(lacking[0]))
+                fail_column(option, self.name, names, wanted, known)
+        if table is not None:
             for option, name in aside:
                 if name in {c.name for c in table.columns}:
                     allowed = f"no feature that is the {option}: delete the line of {name!r}"
                     _validate.fail("schema.table.columns", allowed, repr(name))
         elif column is None:
-            _validate.fail(f"{self.kind} column", f"a column of {self.name}: {shown}", "nothing")
+            _validate.fail(f"{self.kind} column", f"a column of {self.name}", "nothing")
         if count == 0:
             _validate.fail(self.name, "at least one record", "none")
 
@@ -221,18 +233,21 @@ class TableRecords(_Source):
         wanted = [self._column] if self._table is None else [c.name for c in self._table.columns]
         return [name for name in [*wanted, *self._labels, self._unit_column] if name is not None]
 
-    def blocks(self, size: int, start: int = 0) -> Iterator[RawBlock]:
-        """Yield the records in blocks."""
+    def _blocks(self, size: int, start: int) -> Iterator[RawBlock]:
         position = start
         if self.kind == "image":
             size = min(size, _IMAGE_ROWS)
-        for rows in _rebatch(self._scan(start), size):
-            yield from self._rows(position, rows)
+        rows_read = size
+        if self._table is not None:  # many at once, which is quicker
+            fit = _TABLE_CELLS // len(self._table.columns)
+            rows_read = max(1, min(fit, _TABLE_ROWS) // size) * size
+        for rows in _rebatch(self._scan(start), rows_read):
+            yield from self._rows(position, rows, size)
             position += rows.num_rows
         if position == start == 0:
             _validate.fail(self.name, "at least one record", "none")
 
-    def _rows(self, start: int, rows: pa.Table | Rows) -> Iterator[RawBlock]:
+    def _rows(self, start: int, rows: pa.Table | Rows, size: int) -> Iterator[RawBlock]:
         labels: Sequence[Any] | None = None
         if self._labels:
             if self.target == "class":
@@ -245,18 +260,45 @@ class TableRecords(_Source):
             items = _values(rows[self._column])
             yield from self._judge(start, items, self._convert, labels, units)
             return
-        cells, wrong = read_cells(rows, self._table)
-        whole = range(rows.num_rows)
-        for block in self._judge(start, whole, lambda row: _raise(wrong, row), labels, units):
-            yield block._replace(records=blank_rows(cells, block.bad))
+        cells, wrong = self._cells(start, rows, self._table)
+        for first in range(0, rows.num_rows, size):
+            part = slice(first, first + size)
+            some = cells.slice(first, size)
+            (block,) = self._judge(
+                start + first,
+                range(first, first + some.num_rows),
+                lambda row: _raise(wrong, row),
+                None if labels is None else labels[part],
+                None if units is None else units[part],
+            )
+            yield block._replace(records=blank_rows(some, block.bad))
+
+    def _cells(
+        self, start: int, rows: pa.Table | Rows, schema: TableSchema
+    ) -> tuple[pa.Table, dict[int, BadRecord]]:
+        """Read the cells of some rows, and count them."""
+        cells = read_cells(rows, schema)
+        for name, read in cells.columns.items():
+            self.tally.add_values(name, read.num_values, read.num_missed, read.hint)
+            if read.wrong:
+                row = min(read.wrong)
+                problem, place = read.wrong[row], self.place(start + row)
+                self.tally.add_bad(name, len(read.wrong), place, problem.allowed, problem.received)
+        return cells.table, cells.wrong
 
     def _label(self, label: Any) -> Any:
         if isinstance(label, tuple):  # of several columns
             return super()._label([self._read_label(value) for value in label])
         return super()._label(self._read_label(label))
 
+    def _unit(self, index: int, value: Any) -> int | str:
+        return super()._unit(index, self._bare(decoded(value, "unit")))
+
+    def _bare(self, value: Any) -> Any:
+        return value.strip() if self._form.strip and isinstance(value, str) else value
+
     def _read_label(self, value: Any) -> Any:
-        value = decoded(value, "label")
+        value = self._bare(decoded(value, "label"))
         if not self._untyped:
             return value
         return self._written.get(value, value or None)  # an empty cell is no label
@@ -330,49 +372,15 @@ def scan_parquet(paths: Sequence[Path], columns: Sequence[str]) -> Scan:
     """Scan Parquet files in order; whole row groups before the start are not read."""
 
     def scan(start: int) -> Iterator[pa.Table]:
-        for path in paths:
-            with pq.ParquetFile(path) as file:
-                groups: list[int] = []
-                before = 0
-                for group in range(file.num_row_groups):
-                    rows = file.metadata.row_group(group).num_rows
-                    if not groups and start >= before + rows:
-                        before += rows
-                    else:
-                        groups.append(group)
-                skipped = before if groups else file.metadata.num_rows
-                batches = file.iter_batches(
-                    _BATCH_ROWS, row_groups=groups, columns=list(columns), use_threads=False
-                )
-                # In the order asked for: a later file may have its columns in another.
-                tables = (pa.Table.from_batches([batch]).select(columns) for batch in batches)
-                yield from _from(tables, start - skipped)
-                start = max(0, start - file.metadata.num_rows)
+        for _, _, table in parquet.scan_parquet(paths, columns, start, batch_rows=_BATCH_ROWS):
+            yield table
 
     return scan
 
 
-def scan_csv(path: Path, columns: Sequence[str]) -> Scan:
-    """Scan a CSV file with every cell as it is written; an empty cell without quotes is null."""
-    convert = pa.csv.ConvertOptions(
-        column_types=dict.fromkeys(columns, pa.binary()),
-        include_columns=list(columns),
-        null_values=[""],
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-    )
-
-    def scan(start: int) -> Iterator[pa.Table]:
-        reader = pa.csv.open_csv(
-            path,
-            read_options=pa.csv.ReadOptions(block_size=_CSV_BLOCK, use_threads=False),
-            parse_options=pa.csv.ParseOptions(newlines_in_values=True),
-            convert_options=convert,
-        )
-        with reader:
-            yield from _from((pa.Table.from_batches([batch]) for batch in reader), start)
-
-    return scan
+def scan_csv(path: Path, columns: Sequence[str], form: TextFormat = PLAIN) -> Scan:
+    """Scan a file of delimited text."""
+    return lambda start: _from(delimited.scan_text(path, columns, form), start)
 
 
 def scan_ipc(path: Path, columns: Sequence[str]) -> Scan:

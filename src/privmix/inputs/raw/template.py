@@ -10,9 +10,17 @@ from typing import Any
 import pyarrow as pa
 
 from privmix import _validate
-from privmix.inputs.raw.opening import SUFFIXES, column_types, readable
+from privmix.inputs.delimited import (
+    TEXT_SUFFIXES,
+    fail_column,
+    propose_format,
+    readable,
+    suffix_of,
+)
+from privmix.inputs.parquet import index_columns
+from privmix.inputs.raw.opening import SUFFIXES, column_types
 from privmix.schema import Target
-from privmix.table_schema import EXAMPLES
+from privmix.table_schema import EXAMPLES, PLAIN
 
 
 def schema_template(
@@ -27,10 +35,10 @@ def schema_template(
     Nothing is read but the names of the columns and the types that the file states; no value,
     count, range or category, not even those that a dictionary-encoded column lists apart from its
     rows. A CSV file states no types, so that they are left open too: guessing them would take a
-    look at the records.
+    look at the records. Its encoding and delimiter are proposed as its first line shows them.
 
     Args:
-        path: A ``.parquet``, ``.csv``, ``.arrow``, ``.feather`` or ``.ipc`` file.
+        path: A ``.parquet``, ``.arrow``, ``.feather`` or ``.ipc`` file, or one of delimited text.
         label: The label columns, which are no features.
         unit_column: The column of the records' owners, which is none either.
         target: What a label is; see ``Schema``. None: a class where there is at most one label
@@ -38,7 +46,7 @@ def schema_template(
 
     Returns:
         JSON text, and the names of columns left out since no type of a table schema fits them
-        (images, lists, times of day).
+        (images, lists, times of day), or since they are the index that pandas stored.
 
     Raises:
         InvalidInputError: No such file, another kind of file, or no such column.
@@ -48,25 +56,34 @@ def schema_template(
     labels = [label] if isinstance(label, str) else list(label)
     facts = _label_facts(labels, target)
     allowed = f"a table in a file ending in {', '.join(SUFFIXES)}; --extractor for texts and images"
-    if not path.is_file():
+    if not path.exists() or path.is_dir():
         _validate.fail(str(path), allowed, "a folder" if path.is_dir() else "no such file")
-    if path.suffix.lower() not in SUFFIXES:
+    _validate.regular_file(path)
+    suffix = suffix_of(path)
+    if suffix not in SUFFIXES:
         _validate.fail(str(path), allowed, repr(path.suffix))
-    with readable(path, path.suffix.lower()):
-        types = column_types(path)
+    typed, form = suffix not in TEXT_SUFFIXES, PLAIN
+    with readable(path, suffix):
+        if not typed:
+            form = propose_format(path)
+        types = column_types(path, form, labels)
+    known = typed or any(name in types.names for name in labels)
     asked = [("--label", name) for name in labels]
     asked += [] if unit_column is None else [("--unit-column", unit_column)]
     aside = [name for _, name in asked]
     for option, name in asked:
         if name not in types.names:
-            _validate.fail(option, f"a column of {path}: {', '.join(types.names)}", repr(name))
+            fail_column(option, str(path), types.names, name, known)
         if aside.count(name) > 1:
             _validate.fail(option, "a column that is named once", repr(name))
-    typed = path.suffix.lower() != ".csv"
     columns: list[dict[str, Any]] = []
     left_out = []
-    for field in types:
+    index = index_columns(types)
+    for number, field in enumerate(types, 1):
         if field.name in aside:
+            continue
+        if field.name in index or not field.name.strip():
+            left_out.append(field.name if field.name.strip() else f"column {number}, nameless")
             continue
         kind = _column_type(field.type) if typed else None
         if typed and kind is None:
@@ -76,7 +93,9 @@ def schema_template(
                 {"name": field.name, "type": kind, **dict.fromkeys(EXAMPLES.get(kind or "", ()))}
             )
     lines = ",\n".join(f"      {json.dumps(column)}" for column in columns)
-    return _template(facts, f'"table": {{\n    "columns": [\n{lines}\n    ]\n  }}'), left_out
+    written = form.model_dump()
+    more = f',\n    "format": {json.dumps(written)}' if written else ""
+    return _template(facts, f'"table": {{\n    "columns": [\n{lines}\n    ]{more}\n  }}'), left_out
 
 
 def features_template(
