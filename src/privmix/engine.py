@@ -13,8 +13,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import ArrayLike
 
 from privmix import _validate
+from privmix._validate import printable
 from privmix.backends import Backend, BackendName, Job, open_backend
 from privmix.backends.local import LocalBackend
+from privmix.foreign.files import MOST_JSON_BYTES
 from privmix.inputs.arrays import Source
 from privmix.inputs.extractor import Extractor, ExtractorIdentity
 from privmix.inputs.feature_names import check_names, names_of
@@ -148,7 +150,7 @@ def release(
         ledger,
         dataset_id,
         plan.event,
-        name=str(out),
+        name=printable(out),
         kind="release",
         private=test_seed is None,
         who=who,
@@ -255,6 +257,9 @@ def release_records(
     if sign_key is not None and test_seed is not None:
         _validate.fail("sign_key", "nothing beside test_seed, which protects nobody", "a key")
     certificate = Certificate.for_plan(plan, private=True, files={}, extractor=extractor)
+    size = len(certificate.to_bytes()) + 128 * len(part_layout(plan.mechanism))
+    if size > MOST_JSON_BYTES:  # nobody would read it
+        _validate.fail("plan", f"one whose certificate has at most {MOST_JSON_BYTES} bytes", size)
     return_memory()  # the accountant's grids
     origin = b"" if extractor is None else extractor.content()
     context = hashlib.sha256(plan.digest() + records.digest() + origin).digest()

@@ -227,11 +227,12 @@ def _explain(sizes: dict[str, Any], epsilon: float | None, delta: float, as_json
             split = f"balance {a.label_balance:g}"
         table.add_row(a.design, center, rows, size, split, f"{a.predicted_error:.1%}")
     OUT.print(table)
-    OUT.print(
-        "centre: share of the budget for a private mean, subtracted before records are scaled.\n"
-        "split: share of the rest for rows of features (hybrid); label over feature noise.\n"
-        "The error is that of a reference population: it ranks designs, no more."
-    )
+    for line in (
+        "centre: share of the budget for a private mean, subtracted before records are scaled.",
+        "split: share of the rest for rows of features (hybrid); label over feature noise.",
+        "The error is that of a reference population: it ranks designs, no more.",
+    ):
+        OUT.print(line)
 
 
 def preprocessing_steps(

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors.numpy import load, save
 
 from privmix import _validate
+from privmix._validate import printable
 from privmix.dpsgd.augmentation import check_augmentation
 from privmix.dpsgd.gradients import (
     GradientSource,
@@ -168,7 +169,7 @@ def fit(
         ledger,
         dataset_id,
         config.event,
-        name=str(out),
+        name=printable(out),
         kind="model",
         private=not research and test_seed is None,
         who=who,

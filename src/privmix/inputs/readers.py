@@ -585,7 +585,12 @@ def _label_column(column: pa.ChunkedArray) -> NDArray[Any]:
 
 def _distinct(values: pa.Array) -> list[Any]:
     if not _is_text(values.type):
-        return list(values.to_pylist())
+        try:
+            return list(values.to_pylist())
+        except (OverflowError, ValueError) as error:  # a date beyond the years of Python
+            _validate.fail(
+                "a column of labels or owners", f"values that Python has, of {values.type}", error
+            )
     raw = values.cast(pa.large_binary()).to_pylist()
     return [None if value is None else _text_or_bytes(value) for value in raw]
 
