@@ -198,7 +198,18 @@ class TestShares:
         schema = {"classes": ["a", "b"], "num_records": 100, "table": {"columns": [DAY]}}
         (tmp_path / "s.json").write_text(json.dumps(schema))
         ledger = tmp_path / "l.sqlite"
-        run("ledger", "open", ledger, "--dataset-id", "p", "--epsilon-limit", 5, "--delta", 1e-5)
+        run(
+            "ledger",
+            "open",
+            "--ledger",
+            ledger,
+            "--dataset-id",
+            "p",
+            "--epsilon-limit",
+            5,
+            "--delta",
+            1e-5,
+        )
         words = ("release", tmp_path / "t.csv", "--label", "y", "--extractor", "tabular")
         words += ("--schema", tmp_path / "s.json", "--epsilon", 1, "--delta", 1e-5)
         words += ("--out", tmp_path / "r", "--on-bad-record", "zero")
