@@ -7,6 +7,13 @@ from builders import make_schema
 from privmix import plan_release
 from privmix.planning.plan import ReleasePlan
 from privmix.rng import MasterKey
+from privmix.running import unrecorded
+
+
+@pytest.fixture(autouse=True)
+def nothing_spent_before():
+    """Private fits of one test do not count in the next one."""
+    unrecorded._spent.clear()
 
 
 @pytest.fixture

@@ -42,6 +42,11 @@ def open_ledger(path: Path, plan) -> Ledger:
     return Ledger(path).open_dataset("d", epsilon_limit=1.2 * cost, delta=1e-6)
 
 
+def same_secret() -> bytes:
+    """A key that is the same each time, of runs that are private by name: a ledger takes no others."""
+    return bytes(32)
+
+
 def run_and_kill(work, after: float | None) -> bool:
     """Run in a process of its own, killed after some seconds; whether it was."""
     child = os.fork()
@@ -67,10 +72,11 @@ def kill_at_random_points(folder: Path) -> None:
     A warm process forks, so that a run is not mostly the import of libraries.
     """
     store._PART_BYTES = 1_000_000
+    journal.fresh_secret = same_secret
     plan, data = plan_and_data()
-    whole = files(release(*data, plan, out=folder / "whole", test_seed=1, threads=1).folder)
+    whole = files(release(*data, plan, out=folder / "whole", threads=1).folder)
     started = time.monotonic()
-    run_and_kill(lambda: release(*data, plan, out=folder / "timed", test_seed=1, threads=2), None)
+    run_and_kill(lambda: release(*data, plan, out=folder / "timed", threads=2), None)
     duration = time.monotonic() - started
     cuts = 0
     for seed in range(20 * KILLS):
@@ -81,7 +87,7 @@ def kill_at_random_points(folder: Path) -> None:
         book = open_ledger(place / "ledger.db", plan)
 
         def work(out=out, run=run, book=book) -> None:
-            options = {"ledger": book.path, "dataset_id": "d", "threads": 2, "test_seed": 1}
+            options = {"ledger": book.path, "dataset_id": "d", "threads": 2}
             resume = (run / "journal.json").exists() or (run / "release").exists()
             release(*data, plan, out=out, resume=resume, **options)
 
@@ -180,14 +186,15 @@ class TestBetweenChargeAndKey:
 
 
 @pytest.fixture
-def holder(tmp_path) -> list[object]:
+def holder(tmp_path, monkeypatch) -> list[object]:
     """The words of a release command, with a plan, records and a ledger in the folder."""
+    monkeypatch.setattr(journal, "fresh_secret", same_secret)
     plan, (x, y) = plan_and_data()
     (tmp_path / "plan.json").write_text(plan.to_json())
     np.savez(tmp_path / "train.npz", x=x, y=y)
     open_ledger(tmp_path / "l.db", plan)
     words: list[object] = ["release", tmp_path / "train.npz", "--features-key", "x"]
-    words += ["--label-key", "y", "--plan", tmp_path / "plan.json", "--test-seed", 1]
+    words += ["--label-key", "y", "--plan", tmp_path / "plan.json"]
     return words
 
 
@@ -300,4 +307,4 @@ def test_input_truncated_between_two_runs(tmp_path, holder, run):
     assert run(*holder, "--out", tmp_path / "r", "--resume")[0] == 2
     path.write_bytes(content)
     assert run(*holder, "--out", tmp_path / "r", "--resume")[0] == 0
-    assert json.loads((tmp_path / "r" / "certificate.json").read_text())["private"] is False
+    assert json.loads((tmp_path / "r" / "certificate.json").read_text())["private"] is True

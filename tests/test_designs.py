@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from itertools import islice
 from math import comb
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,6 +60,9 @@ def looks_like(table: np.ndarray, prob: float) -> bool:
     return bool(total and all(spread) and joint)
 
 
+MIXED_PRECISIONS = [(0.0013, 192), (0.3, 8), (1e-9, 64), (0.02, 30)]
+
+
 @pytest.mark.parametrize("prob", PROBS)
 def test_inclusions_are_independent_coins(key, prob):
     num_rows, num_records = 300, 1001
@@ -78,6 +86,35 @@ def test_thresholds_are_the_binomial_distribution(prob, bits):
     ):
         total += comb(length, count) * exact**count * (1 - exact) ** (length - count)
         assert threshold == int(total * 2**bits)
+
+
+def test_thresholds_computed_at_the_same_time_do_not_disturb_each_other():
+    """Each computation has its own precision: mpmath's is shared by all threads."""
+    alone = [list(islice(designs._count_probability_up_to(p, b), 2)) for p, b in MIXED_PRECISIONS]
+    running = [designs._count_probability_up_to(p, b) for p, b in MIXED_PRECISIONS]
+    together = list(zip(*(islice(values, 2) for values in running), strict=True))
+    assert [list(values) for values in zip(*together, strict=True)] == alone
+
+
+def test_thresholds_are_the_same_on_many_threads():
+    def thresholds(case):
+        return list(islice(designs._count_probability_up_to(*case), 40))
+
+    cases = MIXED_PRECISIONS * 8
+    alone = [thresholds(case) for case in cases]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(thresholds, cases)) == alone
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_no_module_uses_the_shared_precision():
+    for path in Path(designs.__file__).parent.rglob("*.py"):
+        used = set(re.findall(r"\bmpmath\.(\w+)", path.read_text()))
+        assert used <= {"MPContext"}, f"{path}: {used}"
 
 
 @pytest.mark.parametrize("prob", PROBS)

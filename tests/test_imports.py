@@ -37,6 +37,7 @@ ORDER = [
     "engine",
     "learners",
     "dpsgd",
+    "spending",
     "datasets",
     "cli",
 ]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import mpmath
@@ -212,6 +214,20 @@ def test_the_fast_paths_hand_the_tail_over():
         False,
     )
     assert drawn == (0, True, 3, tail, 0, True)
+
+
+def test_densities_are_the_same_on_many_threads():
+    """Each has its own precision: mpmath's is shared by all threads."""
+    cases = [(Fraction(7 + i, 5), bits) for i in range(8) for bits in (48, 400, 112)] * 4
+    alone = [noise._density(*case) for case in cases]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(lambda case: noise._density(*case), cases)) == alone
+    finally:
+        sys.setswitchinterval(before)
+    assert mpmath.mp.prec == 53
 
 
 def test_density_bounds_enclose_the_density():

@@ -375,8 +375,8 @@ def check_component(part, event, records) -> None:
     steps_noise = event.noise_multiplier
     if part.design == "transposed":
         assert seen["transposed"] == [(part.rows_per_record, part.num_mixtures)]
+        assert (event.rows_per_record, event.num_rows) == (part.rows_per_record, part.num_mixtures)
         assert event.count == 1
-        steps_noise *= math.sqrt(part.rows_per_record)
     elif part.design == "uniform":
         assert {size for size, _, _ in seen["uniform"]} == {event.mix_size}
         assert {count for _, _, count in seen["uniform"]} == {event.num_records}

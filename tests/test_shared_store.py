@@ -266,7 +266,7 @@ class TestRefusals:
     def test_a_charge_that_is_refused_leaves_the_store_empty(self, tmp_path, plan, place):
         book = Ledger(tmp_path / "l.db").open_dataset("d", epsilon_limit=1e-3, delta=1e-6)
         arguments = (*make_data(plan.data_schema, 60), plan)
-        options = {"out": tmp_path / "r", "store": place, "test_seed": 1}
+        options = {"out": tmp_path / "r", "store": place}
         with pytest.raises(InvalidInputError, match="is spent"):
             release(*arguments, **options, ledger=book.path, dataset_id="d")
         assert files_at(place) == {}

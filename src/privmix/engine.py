@@ -50,6 +50,7 @@ def release(
     resume: bool = False,
     ledger: str | Path | None = None,
     dataset_id: str | None = None,
+    who: str | None = None,
     test_seed: int | None = None,
     backend: BackendName = "local",
     scheduler: str | None = None,
@@ -80,6 +81,7 @@ def release(
             no second charge.
         ledger: Ledger file to charge before anything is drawn.
         dataset_id: The data set's name in the ledger.
+        who: Who releases, for the ledger: free text; the login name by default.
         test_seed: For tests only: repeatable rows that are **not private**; the certificate says
             so and ``verify`` rejects it.
         backend: Where the mixing runs: ``local``, ``dask`` or ``cuda``; see
@@ -123,7 +125,15 @@ def release(
     check_units(plan, units is not None)
     limit = None if max_memory is None else parse_bytes("max_memory", max_memory)
     threads = plan.most_threads(limit) if threads is None else threads
-    charge = ledger_charge(ledger, dataset_id, plan.event, note=target.name)
+    charge = ledger_charge(
+        ledger,
+        dataset_id,
+        plan.event,
+        name=str(out),
+        kind="release",
+        private=test_seed is None,
+        who=who,
+    )
     if extractor is not None:
         if hasattr(extractor, "tally"):
             shares = Shares(max_bad_share, max_missed_share)
@@ -211,7 +221,7 @@ def release_records(
     """Publish bounded records: draw and write in a private run folder, seal, and move into place.
 
     ``charge`` is called with the run's name before the key is drawn, and again, with the same name,
-    when the run is resumed.
+    when the run is resumed; it is told the certificate's digest before the release appears.
     ``sums_bytes`` bounds the sums of one sweep over streamed records. Without a ``backend``, that many
     ``threads`` of this process do the mixing. ``store`` is a shared store for the parts, out of
     ``shared_store.store_location``.
@@ -240,7 +250,7 @@ def release_records(
             finally:
                 shared.store.give_up()
 
-    def make(run: RunFolder, journal: Journal) -> None:
+    def make(run: RunFolder, journal: Journal) -> str:
         folder, key = run.release_folder, journal.key
         mixed = _preprocess(folder, plan, _sampled(plan, records, key), key)
         job = Job(plan.mechanism, mixed, key, sums_bytes=sums_bytes)
@@ -250,7 +260,8 @@ def release_records(
         else:
             shared = _write_shared_parts(run, plan, job, place, shared, progress)
         digests = {} if shared is None else shared.digests
-        _seal(folder, plan, certificate.model_copy(update={"private": journal.private}), digests)
+        stamped = certificate.model_copy(update={"private": journal.private})
+        return _seal(folder, plan, stamped, digests)
 
     def finish(run: RunFolder) -> None:
         shared, folder = SharedParts.of_run(run, store), run.release_folder
@@ -374,10 +385,8 @@ def _write_shared_parts(
     return shared
 
 
-def _seal(
-    folder: Path, plan: ReleasePlan, certificate: Certificate, shared: dict[str, str]
-) -> None:
-    """Write the card and the certificate, which makes the folder a release.
+def _seal(folder: Path, plan: ReleasePlan, certificate: Certificate, shared: dict[str, str]) -> str:
+    """Write the card and the certificate, which makes the folder a release; return its digest.
 
     ``shared`` are the digests of parts that are elsewhere.
     """
@@ -387,6 +396,7 @@ def _seal(
     digests = dict(sorted((file_digests(folder) | shared).items()))
     certificate = certificate.model_copy(update={"files": digests})
     write_durably(folder / FILE_NAME, certificate.to_bytes())
+    return certificate.digest()
 
 
 def _make_alike(folder: Path) -> None:

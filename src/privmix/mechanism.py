@@ -14,10 +14,10 @@ from pydantic import Field, model_validator
 from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.accounting import (
+    AllocationGaussianEvent,
     ComposedEvent,
     EligibleGaussianEvent,
     Event,
-    GaussianEvent,
     PoissonGaussianEvent,
     SignedGaussianEvent,
     UniformGaussianEvent,
@@ -281,15 +281,20 @@ class MixtureConfig(FrozenModel):
 
         ``stratified``: a record enters only rows of its own class, so one record's presence is
         seen by rows_per_class rows. ``hierarchical``: which classes a row is open to is treated as
-        published. ``transposed``: which rows a record enters is treated as published; it then moves
-        them by sqrt(rows_per_record) sensitivities together.
+        published. ``transposed``: the rows that a record enters stay secret (random allocation).
         """
         noise = self._joint
         if self.design == "transposed":
             assert self.rows_per_record is not None
-            return GaussianEvent(
-                noise_multiplier=noise / math.sqrt(self.rows_per_record),
-                count=1,
+            replaced = self.neighboring_relation == "replace_one"
+            presence = joint_noise_multiplier(
+                self.feature_noise_multiplier, self.label_noise_multiplier
+            )
+            return AllocationGaussianEvent(
+                num_rows=self.num_mixtures,
+                rows_per_record=self.rows_per_record,
+                noise_multiplier=noise,
+                presence_noise_multiplier=presence if replaced else None,
                 neighboring_relation=self.neighboring_relation,
             )
         if self.design == "uniform":

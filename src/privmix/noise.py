@@ -224,10 +224,11 @@ def _decide(word: int, position: int, stddev: float, extra: KeyStream) -> int | 
 
 
 def _density(x: Fraction, bits: int) -> Fraction:
-    with mpmath.workprec(bits + 80):
-        value = mpmath.exp(-(mpmath.mpf(x.numerator) ** 2) / (2 * mpmath.mpf(x.denominator) ** 2))
-        mantissa, exponent = mpmath.frexp(value)
-        scaled = int(mpmath.floor(mpmath.ldexp(mantissa, bits + 60)))
+    mp = mpmath.MPContext()  # its own: threads share the precision of the module's
+    mp.prec = bits + 80
+    value = mp.exp(-(mp.mpf(x.numerator) ** 2) / (2 * mp.mpf(x.denominator) ** 2))
+    mantissa, exponent = mp.frexp(value)
+    scaled = int(mp.floor(mp.ldexp(mantissa, bits + 60)))
     return Fraction(scaled) * Fraction(2) ** (int(exponent) - bits - 60)
 
 

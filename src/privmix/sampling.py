@@ -102,14 +102,15 @@ def _count_probability_up_to(sampling_prob: float, bits: int) -> Iterator[int]:
     """Yield floor(2^bits * P(count <= c)), c = 0, 1, ..., for the count of inclusions in a run."""
     length = run_length(sampling_prob)
     # Sums of positive terms lose at most a few units of the last of these places.
-    with mpmath.workprec(2 * bits + 64 + length.bit_length()):
-        prob, one = mpmath.mpf(sampling_prob), mpmath.mpf(1)
-        term = total = (one - prob) ** length
-        for count in range(length):
-            if count:
-                term *= (length - count + 1) * prob / (count * (one - prob))
-                total += term
-            yield int(mpmath.floor(total * (1 << bits)))
+    mp = mpmath.MPContext()  # its own: threads share the precision of the module's
+    mp.prec = 2 * bits + 64 + length.bit_length()
+    prob, one = mp.mpf(sampling_prob), mp.mpf(1)
+    term = total = (one - prob) ** length
+    for count in range(length):
+        if count:
+            term *= (length - count + 1) * prob / (count * (one - prob))
+            total += term
+        yield int(mp.floor(total * (1 << bits)))
 
 
 @lru_cache(maxsize=8)

@@ -90,14 +90,14 @@ def test_plain_gaussians_are_exact_by_every_road():
     assert whole.accountants["gdp"].guarantee
 
 
-def test_uniform_is_certified_by_rdp_alone():
+def test_uniform_is_certified_under_its_own_relation():
     event = UniformGaussianEvent(num_records=50000, mix_size=64, noise_multiplier=1.26, count=5000)
     accounting = account(event, 1e-5)
-    assert accounting.accountants["pld"] is None
-    assert accounting.epsilon == accounting.accountants["rdp"].epsilon
+    readings = accounting.accountants
+    assert accounting.epsilon == readings["pld"].upper < readings["rdp"].upper
     assert accounting.neighboring_relation == "replace_one"
-    assert epsilon_at(event, [1e-5]) == {1e-5: accounting.epsilon}
-    assert delta_at(event, accounting.epsilon) == pytest.approx(1e-5, rel=1e-6)
+    assert epsilon_at(event, [1e-5])[1e-5] == pytest.approx(accounting.epsilon, rel=1e-3)
+    assert delta_at(event, accounting.epsilon) == pytest.approx(1e-5, rel=0.02)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, 1.5, -1e-5, float("nan"), "1e-5", True])

@@ -189,11 +189,11 @@ def test_an_extraction_that_was_cut_off_goes_on(texts, monkeypatch):
         ((*RAW, "--extractor", "SPEC", "--method", "self-aug", "--num-mixed", "2"), "--num-mixed"),
         ((*RAW, "--extractor", "SPEC", "--model", "wrn-16-4"), "--model"),
         ((*RAW, "--extractor", "SPEC", "--epochs", "-1"), "epochs"),
-        ((*RAW, "--extractor", "SPEC", "--dataset-id", "people"), "--ledger and --dataset-id"),
+        ((*RAW, "--extractor", "SPEC", "--dataset-id", "people"), "ledger and dataset_id"),
         ((*RAW, "--extractor", "SPEC", "--ledger", "BOOK", "--dataset-id", "x"), "dataset_id"),
         (
             (*RAW, "--extractor", "SPEC", "--ledger", "no.db", "--dataset-id", "x"),
-            "--ledger: .*no.db",
+            "ledger: .*no.db",
         ),
         ((*RAW, "--extractor", "SPEC", "--ledger", "BOOK", "--dataset-id", "people"), "at most"),
     ],

@@ -344,7 +344,9 @@ def test_a_ledger_is_charged_once_whenever_it_is_named(tmp_path, ledger, monkeyp
         with pytest.raises(CutOff):
             run(progress=cut_off, resume=True, **book)
         assert len(Ledger(ledger).balance("people").charges) == 1
-    run(resume=True)
+    with pytest.raises(InvalidInputError, match="the ledger it was begun with"):
+        run(resume=True)  # the ledger would not know what came of it
+    run(resume=True, **book)
     # Cut off between the journal and the charge: not without the ledger.
     with monkeypatch.context() as patch, pytest.raises(CutOff):
         patch.setattr(Ledger, "charge", cut_off)

@@ -19,12 +19,14 @@ from privmix.accounting.accountants import (
 )
 from privmix.accounting.calibrate import calibrate, calibrate_noise_multiplier
 from privmix.accounting.events import (
+    AllocationGaussianEvent,
     ComposedEvent,
     EligibleGaussianEvent,
     Event,
     GaussianEvent,
     GroupEvent,
     PoissonGaussianEvent,
+    SignedAllocationGaussianEvent,
     SignedGaussianEvent,
     UniformGaussianEvent,
     event_from_json,
@@ -51,6 +53,7 @@ __all__ = [
     "CERTIFICATE_DELTAS",
     "Accounting",
     "AdaptiveReading",
+    "AllocationGaussianEvent",
     "ComposedEvent",
     "EligibleGaussianEvent",
     "Event",
@@ -58,6 +61,7 @@ __all__ = [
     "GroupEvent",
     "PoissonGaussianEvent",
     "Reading",
+    "SignedAllocationGaussianEvent",
     "SignedGaussianEvent",
     "TradeoffReport",
     "UniformGaussianEvent",

@@ -21,7 +21,7 @@ from privmix.accounting.events import (
     per_record,
     simple_events,
 )
-from privmix.accounting.group import chained_delta, chained_epsilon, group_view
+from privmix.accounting.group import chained_delta, chained_epsilon, group_view, presence_view
 
 CERTIFICATE_DELTAS: tuple[float, ...] = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 
@@ -67,8 +67,12 @@ def account(event: Event, delta: float) -> Accounting:
     """
     delta = _validate.delta("delta", delta)
     inner, size = group_view(event)
+    by_pld = _pld_reading(inner, delta) if size == 1 else _chained(_step_pld, inner, delta, size)
+    presence = presence_view(event)
+    if presence is not None:
+        by_pld = _smaller(by_pld, _chained(_step_pld, presence[0], delta, presence[1]))
     readings = {
-        "pld": _pld_reading(inner, delta) if size == 1 else _chained(_step_pld, inner, delta, size),
+        "pld": by_pld,
         "rdp": _rdp_reading(inner, delta) if size == 1 else _chained(_step_rdp, inner, delta, size),
         "gdp": _gdp_reading(event, delta),
     }
@@ -87,6 +91,8 @@ def account(event: Event, delta: float) -> Accounting:
 def epsilon_at(event: Event, deltas: Iterable[float] = CERTIFICATE_DELTAS) -> dict[float, float]:
     """Certified epsilons at several deltas, keyed by delta."""
     deltas = [_validate.delta("delta", delta) for delta in deltas]
+    if presence_view(event) is not None:
+        return {delta: account(event, delta).epsilon for delta in deltas}
     event, size = group_view(event)
     if size > 1:
         outer = GroupEvent(unit="group", group_size=size, event=event)
@@ -103,19 +109,24 @@ def delta_at(event: Event, epsilon: float) -> float:
     by_rdp = rdp.rdp_delta(inner, epsilon / size)
     by_pld = pld.delta_bounds(inner, epsilon / size)
     found = by_rdp if by_pld is None else min(by_pld[1], by_rdp)
-    return found if size == 1 else chained_delta(found, epsilon, size)
+    found = found if size == 1 else chained_delta(found, epsilon, size)
+    presence = presence_view(event)
+    if presence is not None:
+        step = pld.delta_bounds(presence[0], epsilon / presence[1])
+        found = min(found, 1.0 if step is None else chained_delta(step[1], epsilon, presence[1]))
+    return found
 
 
 def delta_profile(event: Event, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
     """Certified deltas at increasing ``epsilons`` >= 0, faster than one by one."""
     inner, size = group_view(event)
-    deltas = pld.delta_profile(inner, epsilons / size)
-    if deltas is None:
-        deltas = rdp.rdp_deltas(inner, epsilons / size)
-    if size > 1:
-        pairs = zip(deltas, epsilons, strict=True)
-        deltas = np.array([chained_delta(float(d), float(e), size) for d, e in pairs])
-    return deltas
+    deltas = _chained_profile(inner, epsilons, size)
+    presence = presence_view(event)
+    return (
+        deltas
+        if presence is None
+        else np.minimum(deltas, _chained_profile(presence[0], epsilons, presence[1]))
+    )
 
 
 def group_epsilon(event: Event, delta: float, *, group_size: int) -> float:
@@ -158,6 +169,24 @@ def epsilon_under(event: Event, relation: NeighboringRelation, delta: float) -> 
             "relation", f"replace_one: nothing follows for {names} under another", relation
         )
     return group_epsilon(event, delta, group_size=2)
+
+
+def _chained_profile(
+    event: SimpleEvent | ComposedEvent, epsilons: NDArray[np.float64], size: int
+) -> NDArray[np.float64]:
+    deltas = pld.delta_profile(event, epsilons / size)
+    if deltas is None:
+        deltas = rdp.rdp_deltas(event, epsilons / size)
+    if size > 1:
+        pairs = zip(deltas, epsilons, strict=True)
+        deltas = np.array([chained_delta(float(d), float(e), size) for d, e in pairs])
+    return deltas
+
+
+def _smaller(first: Reading | None, second: Reading | None) -> Reading | None:
+    """The smaller of two upper bounds of one event; what bounds one from below is not kept."""
+    uppers = [r.upper for r in (first, second) if r is not None and r.upper is not None]
+    return Reading(epsilon=min(uppers), guarantee=True, upper=min(uppers)) if uppers else None
 
 
 def _step_pld(event: SimpleEvent | ComposedEvent, epsilon: float) -> float:

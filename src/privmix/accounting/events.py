@@ -10,6 +10,7 @@ sensitivity of everything published in a step, under the event's own neighbourin
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -144,6 +145,107 @@ class UniformGaussianEvent(_CountedEvent):
         return "replace_one"
 
 
+class AllocationGaussianEvent(_CountedEvent):
+    """Random allocation: each record enters exactly R of T rows with Gaussian noise, by chance.
+
+    The rows are a uniformly random subset, drawn for each record by itself and kept secret.
+
+    Attributes:
+        num_rows: T.
+        rows_per_record: R, at most T.
+        noise_multiplier: Noise standard deviation of a row over what one record changes in a row it
+            enters: the norm of its vector under add_or_remove_one, the distance of two such vectors
+            under replace_one.
+        presence_noise_multiplier: Under replace_one, noise standard deviation over the largest norm
+            of a record's vector; None under add_or_remove_one.
+        count: Number of repetitions, each with fresh choices.
+        neighboring_relation: ``add_or_remove_one`` or ``replace_one``.
+
+    """
+
+    mechanism: Literal["allocation_gaussian"] = "allocation_gaussian"
+    num_rows: int
+    rows_per_record: int
+    presence_noise_multiplier: float | None = None
+    neighboring_relation: NeighboringRelation = "add_or_remove_one"
+
+    @field_validator("num_rows", "rows_per_record", mode="before")
+    @classmethod
+    def _check_sizes(cls, value: object, info: Any) -> int:
+        return _validate.integer(info.field_name, value, at_most=10**12)
+
+    @field_validator("presence_noise_multiplier", mode="before")
+    @classmethod
+    def _check_presence(cls, value: object) -> float | None:
+        name = "presence_noise_multiplier"
+        return None if value is None else _validate.real(name, value, at_least=1e-4, at_most=1e12)
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> AllocationGaussianEvent:
+        if self.rows_per_record > self.num_rows:
+            allowed = f"at most num_rows = {self.num_rows}"
+            _validate.fail("rows_per_record", allowed, self.rows_per_record)
+        presence = self.presence_noise_multiplier
+        if (presence is None) != (self.neighboring_relation == "add_or_remove_one"):
+            need = "a number" if presence is None else "nothing"
+            allowed = f"{need} under {self.neighboring_relation}"
+            _validate.fail("presence_noise_multiplier", allowed, presence)
+        if presence is not None and presence > 2.0 * self.noise_multiplier * (1.0 + 1e-9):
+            # Two vectors within a ball are at most its diameter apart.
+            allowed = f"at most 2 * noise_multiplier = {2.0 * self.noise_multiplier:g}"
+            _validate.fail("presence_noise_multiplier", allowed, presence)
+        return self
+
+    @property
+    def blocks(self) -> tuple[tuple[int, int], ...]:
+        """Sizes of the blocks of rows and how many there are of each; see :func:`_blocks`."""
+        return _blocks(self.num_rows, self.rows_per_record)
+
+
+class SignedAllocationGaussianEvent(_CountedEvent):
+    """As :class:`AllocationGaussianEvent`, but a record enters each of its rows with a fresh sign.
+
+    Signs are +1 or -1 alike, and secret; under add_or_remove_one.
+    """
+
+    mechanism: Literal["signed_allocation_gaussian"] = "signed_allocation_gaussian"
+    num_rows: int
+    rows_per_record: int
+
+    @field_validator("num_rows", "rows_per_record", mode="before")
+    @classmethod
+    def _check_sizes(cls, value: object, info: Any) -> int:
+        return _validate.integer(info.field_name, value, at_most=10**12)
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> SignedAllocationGaussianEvent:
+        if self.rows_per_record > self.num_rows:
+            allowed = f"at most num_rows = {self.num_rows}"
+            _validate.fail("rows_per_record", allowed, self.rows_per_record)
+        return self
+
+    @property
+    def neighboring_relation(self) -> NeighboringRelation:
+        """A record comes or goes."""
+        return "add_or_remove_one"
+
+    @property
+    def blocks(self) -> tuple[tuple[int, int], ...]:
+        """Sizes of the blocks of rows and how many there are of each; see :func:`_blocks`."""
+        return _blocks(self.num_rows, self.rows_per_record)
+
+
+def _blocks(num_rows: int, rows_per_record: int) -> tuple[tuple[int, int], ...]:
+    """Sizes of R blocks of rows, nearly equal, with the number of blocks of each size.
+
+    The rows in random order, cut into R blocks, one row picked of each, are a uniformly random
+    subset of R rows. With the order published, the record picks one row of each block.
+    """
+    size, longer = divmod(num_rows, rows_per_record)
+    pairs = ((size, rows_per_record - longer), (size + 1, longer))
+    return tuple((rows, count) for rows, count in pairs if count)
+
+
 class ComposedEvent(FrozenModel):
     """Several mechanisms on the same records, in any order; all under one neighbouring relation.
 
@@ -232,6 +334,8 @@ SimpleEvent: TypeAlias = (
     | SignedGaussianEvent
     | EligibleGaussianEvent
     | UniformGaussianEvent
+    | AllocationGaussianEvent
+    | SignedAllocationGaussianEvent
 )
 Event: TypeAlias = Annotated[
     SimpleEvent | ComposedEvent | GroupEvent, Field(discriminator="mechanism")
@@ -300,6 +404,12 @@ def _plainest(event: SimpleEvent) -> SimpleEvent:
             sampling_prob=event.sampling_prob,
             noise_multiplier=event.noise_multiplier,
             count=event.count,
+        )
+    if isinstance(event, AllocationGaussianEvent) and event.rows_per_record == event.num_rows:
+        return GaussianEvent(
+            noise_multiplier=event.noise_multiplier / math.sqrt(event.num_rows),
+            count=event.count,
+            neighboring_relation=event.neighboring_relation,
         )
     whole = (isinstance(event, PoissonGaussianEvent) and event.sampling_prob == 1.0) or (
         isinstance(event, UniformGaussianEvent) and event.mix_size == event.num_records

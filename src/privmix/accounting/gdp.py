@@ -14,10 +14,12 @@ from scipy.special import erfcx, ndtr
 
 from privmix import _validate
 from privmix.accounting.events import (
+    AllocationGaussianEvent,
     EligibleGaussianEvent,
     Event,
     GaussianEvent,
     PoissonGaussianEvent,
+    SignedAllocationGaussianEvent,
     SignedGaussianEvent,
     SimpleEvent,
     simple_events,
@@ -78,7 +80,8 @@ def event_gdp_mu(event: Event) -> tuple[float, bool] | None:
 
     Per step and squared: 1/s^2 for the Gaussian; p^2 (exp(1/s^2) - 1) for Poisson sampling (Bu et
     al. 2020); p^2 (cosh(1/s^2) - 1) for signed mixing; the eligible share times that of the
-    eligible step; None for sampling without replacement. Groups of k records: k times one record's.
+    eligible step; R^2/T (exp(1/s^2) - 1) for R of T rows, and 4 R^2/T sinh(1/s^2), s of one vector,
+    under replace_one, and R^2/T (cosh(1/s^2) - 1) with signs; None for sampling without replacement. Groups of k records: k times one record's.
     """
     total, exact = 0.0, True
     inner, size = group_view(event)
@@ -96,6 +99,14 @@ def _squared_rate(event: SimpleEvent) -> float | None:
     if isinstance(event, GaussianEvent):
         return inverse
     with np.errstate(over="ignore"):
+        if isinstance(event, AllocationGaussianEvent):
+            share = event.rows_per_record * (event.rows_per_record / event.num_rows)
+            if event.presence_noise_multiplier is not None:
+                return share * 4.0 * float(np.sinh(event.presence_noise_multiplier**-2))
+            return share * float(np.expm1(inverse))
+        if isinstance(event, SignedAllocationGaussianEvent):
+            share = event.rows_per_record * (event.rows_per_record / event.num_rows)
+            return share * float(np.cosh(inverse) - 1.0)
         growth, signed_growth = float(np.expm1(inverse)), float(np.cosh(inverse) - 1.0)
     if isinstance(event, PoissonGaussianEvent):
         return event.sampling_prob**2 * growth

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from scipy.optimize import brentq
 
 from privmix.accounting.events import (
+    AllocationGaussianEvent,
     ComposedEvent,
     Event,
     GaussianEvent,
@@ -40,6 +41,29 @@ def group_view(event: Event) -> tuple[SimpleEvent | ComposedEvent, int]:
         ]
         return ComposedEvent(events=tuple(scaled)), 1
     return inner, size
+
+
+def presence_view(event: Event) -> tuple[ComposedEvent, int] | None:
+    """Random allocation under replace_one, as removing a record and adding another.
+
+    Returns the mechanism under add_or_remove_one and the length of the chain of its neighbours; None
+    unless all parts are such. A second valid bound beside the one of :func:`group_view`, which takes
+    the chosen rows for known.
+    """
+    inner, size = per_record(event)
+    changed = []
+    for part in simple_events(inner):
+        if not isinstance(part, AllocationGaussianEvent) or part.presence_noise_multiplier is None:
+            return None
+        changed.append(
+            AllocationGaussianEvent(
+                num_rows=part.num_rows,
+                rows_per_record=part.rows_per_record,
+                noise_multiplier=part.presence_noise_multiplier,
+                count=part.count,
+            )
+        )
+    return ComposedEvent(events=tuple(changed)), 2 * size
 
 
 def chained_delta(step_delta: float, epsilon: float, size: int) -> float:

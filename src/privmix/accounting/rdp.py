@@ -21,10 +21,12 @@ from scipy.special import gammaln
 from privmix import _validate
 from privmix.accounting import pld
 from privmix.accounting.events import (
+    AllocationGaussianEvent,
     ComposedEvent,
     EligibleGaussianEvent,
     GaussianEvent,
     PoissonGaussianEvent,
+    SignedAllocationGaussianEvent,
     SignedGaussianEvent,
     SimpleEvent,
     UniformGaussianEvent,
@@ -177,6 +179,9 @@ def _rdp_one(event: SimpleEvent) -> Array:
         # A mixture over samples is no further apart than its worst part (Renyi divergences are
         # jointly quasi-convex), so the mechanism without sampling bounds it as well.
         return np.minimum(_rdp_uniform(event, ORDERS), ORDERS / (2.0 * event.noise_multiplier**2))
+    if isinstance(event, AllocationGaussianEvent | SignedAllocationGaussianEvent):
+        # As if rows and signs were known; divergences are jointly quasi-convex.
+        return ORDERS * (event.rows_per_record / (2.0 * event.noise_multiplier**2))
     return _rdp_signed(event)
 
 

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from privmix import _validate
+from privmix.accounting import format_epsilon
 from privmix.cli._common import (
     DESIGN_OPTIONS,
     OUT,
@@ -36,7 +37,6 @@ from privmix.cli.plan import design_options
 from privmix.mechanism import DESIGNS, ReleaseConfig
 from privmix.planning.plan import claim, cost
 from privmix.planning.solve import configure
-from privmix.publishing.release import combine
 
 
 @app.command("account", no_args_is_help=True)
@@ -49,7 +49,10 @@ def account_command(
     ] = None,
     releases: Annotated[
         list[Path] | None,
-        typer.Option("--release", help="Instead: release folders of the same people, composed."),
+        typer.Option(
+            "--release",
+            help="Instead: folders of releases and models of the same people, composed.",
+        ),
     ] = None,
     group_size: Annotated[
         int | None, typer.Option(help="Also for a person with up to this many records.")
@@ -80,13 +83,15 @@ def account_command(
         privmix account --design stratified --rows-per-class 1500 --sampling-prob 0.0427
         --noise-multiplier 1.26 --delta 1e-5
 
+        privmix account --release january/ --release model/ --delta 1e-5
+
     """
     asked = locals()
     if releases:
         others = ("design", "noise_multiplier", "num_records", "num_classes")
         names = (name for name in (*others, *DESIGN_OPTIONS) if name in asked)
         refuse_beside("--release", among(names, asked))
-        told = cost(combine(releases), delta, group_size)
+        told = _account_folders(releases, delta, group_size)
     else:
         config = _account_config(
             design,
@@ -100,16 +105,68 @@ def account_command(
             told["claimed_by_paper"] = claim(claimed, delta)
     if as_json:
         print_json(told)
+    else:
+        _print_account(told, delta, group_size)
+    if "protects_nobody" in told:
+        raise typer.Exit(1)
+
+
+def _account_folders(folders: list[Path], delta: float, group_size: int | None) -> dict[str, Any]:
+    """State what folders cost together; nothing does of one that protects nobody."""
+    from privmix.spending import distinct, read_spent, together
+
+    _validate.delta("--delta", delta)
+    spent = [read_spent(folder) for folder in folders]
+    once = distinct(spent)
+    told: dict[str, Any] = {
+        "releases": [
+            {"folder": one.folder, "kind": one.kind, "digest": one.digest, "private": one.private}
+            for one in once
+        ]
+    }
+    repeated = [n for n, one in enumerate(spent) if one.digest in {s.digest for s in spent[:n]}]
+    if again := [spent[n].folder for n in repeated]:
+        told["counted_once"] = again
+    if nobody := [one.folder for one in once if not one.private]:
+        return {
+            "epsilon": None,
+            "delta": delta,
+            "private": False,
+            "protects_nobody": nobody,
+            **told,
+        }
+    return cost(together(once), delta, group_size) | told
+
+
+def _print_account(told: dict[str, Any], delta: float, group_size: int | None) -> None:
+    for folder in told.get("counted_once", ()):
+        OUT.print(f"{folder}: the same certificate again, counted once", markup=False)
+    if (nobody := told.get("protects_nobody")) is not None:
+        for folder in nobody:
+            line = (
+                f"{folder}: NOT PRIVATE, made with a test seed or for research: it protects nobody"
+            )
+            OUT.print(line, markup=False)
+        OUT.print("no epsilon holds for these folders")
         return
-    OUT.print(f"epsilon {told['epsilon']:.6g} at delta {delta:g} (certified)")
+    OUT.print(f"epsilon {format_epsilon(told['epsilon'])} at delta {delta:g} (certified)")
+    if len(told.get("releases", ())) > 1:
+        OUT.print(
+            "if all of them were fixed before the first one ran; otherwise see privmix ledger"
+        )
     if (unit := told.get("unit_column")) is not None:
         OUT.print(f"for {unit}, up to {told['max_records_per_unit']} records of each", markup=False)
     OUT.print(_accountant_table(told["accountants"]))
     for component in told.get("components", ()):
-        OUT.print(f"component {component['mechanism']}: epsilon {component['epsilon']:.6g}")
+        OUT.print(
+            f"component {component['mechanism']}: epsilon {format_epsilon(component['epsilon'])}"
+        )
     if group_size is not None:
         whose = "records of one person" if unit is None else f"of {unit} together"
-        OUT.print(f"for {group_size} {whose}: epsilon {told['group_epsilon']:.6g}", markup=False)
+        OUT.print(
+            f"for {group_size} {whose}: epsilon {format_epsilon(told['group_epsilon'])}",
+            markup=False,
+        )
     if (paper := told.get("claimed_by_paper")) is not None:
         OUT.print(f"claimed by the paper: {paper['epsilon']:.6g}, which is NOT a guarantee")
 
@@ -143,7 +200,11 @@ def _accountant_table(accountants: dict[str, dict[str, Any] | None]) -> Table:
         if reading is None:
             table.add_row(name, "-", "-", "-", "does not cover this design")
             continue
-        numbers = [reading[key] for key in ("epsilon", "lower", "upper")]
-        cells = ["-" if number is None else f"{number:.6g}" for number in numbers]
+        lower, upper = reading["lower"], reading["upper"]
+        cells = [
+            format_epsilon(reading["epsilon"]),
+            "-" if lower is None else f"{lower:.6g}",
+            "-" if upper is None else format_epsilon(upper),
+        ]
         table.add_row(name, *cells, "yes" if reading["guarantee"] else "no (approximation)")
     return table

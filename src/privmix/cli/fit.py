@@ -111,6 +111,9 @@ def fit_command(
         Path | None, typer.Option(help="Ledger to charge before anything is drawn.")
     ] = None,
     dataset_id: Annotated[str | None, typer.Option(help="The data set's name there.")] = None,
+    who: Annotated[
+        str | None, typer.Option(help="By whom, for the ledger: free text [the login name].")
+    ] = None,
     research: Annotated[
         bool, typer.Option("--research", help="Keep gradient histograms: NOT PRIVATE.")
     ] = False,
@@ -152,7 +155,7 @@ def fit_command(
     from privmix.inputs.extractor import FeaturesHeader
     from privmix.inputs.readers import read_labelled
     from privmix.running.journal import RunFolder, check_out
-    from privmix.running.ledger import Ledger
+    from privmix.running.ledger import ledger_charge
 
     check_source(source)
     target = check_out(out)
@@ -228,13 +231,16 @@ def fit_command(
         made = Network(make_model(model, shape[0], len(names)), device=device or "cpu")
     public = None if synthetic is None else read_synthetic(synthetic, names, shape)
     check_training(plan, made, synthetic=public, research=research)
-    if (ledger is None) != (dataset_id is None):
-        given = "--ledger" if dataset_id is None else "--dataset-id"
-        _validate.fail("--ledger and --dataset-id", "both, or neither", f"{given} alone")
-    if ledger is not None and not ledger.is_file():
-        _validate.fail("--ledger", "an existing ledger; see privmix ledger open", str(ledger))
-    if ledger is not None and dataset_id is not None and not resume:
-        Ledger(ledger).check(dataset_id, plan.config.event)
+    charge = ledger_charge(
+        ledger,
+        dataset_id,
+        plan.config.event,
+        name=str(out),
+        kind="model",
+        private=not research and test_seed is None,
+    )
+    if charge is not None and not resume:
+        charge.check()
     if research or test_seed is not None:
         ERR.print("warning: this model protects nobody; verify rejects it")
     with ExitStack() as kept:
@@ -253,6 +259,7 @@ def fit_command(
             resume=resume,
             ledger=ledger,
             dataset_id=dataset_id,
+            who=who,
             research=research,
             test_seed=test_seed,
             extractor=identity,

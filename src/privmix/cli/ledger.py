@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from privmix import _validate
-from privmix.cli._common import OUT, Json, app, print_json
-from privmix.publishing.release import combine
-from privmix.running.ledger import Balance, Ledger
+from privmix.cli._common import OUT, Json, app, print_json, read_text, status_line
+from privmix.planning.plan import ReleasePlan
+from privmix.running.ledger import Balance, Charge, Draw, Ledger
+from privmix.running.ledger_account import PLANNED_RULE, RULE, shown
 
 ledger_app = typer.Typer(
     no_args_is_help=True, help="Keep account of what data sets have spent. Private to their holder."
@@ -19,6 +20,7 @@ ledger_app = typer.Typer(
 app.add_typer(ledger_app, name="ledger")
 LedgerFile = Annotated[Path, typer.Option("--ledger", help="Ledger file (SQLite).")]
 DatasetId = Annotated[str, typer.Option(help="The data set's declared name.")]
+Who = Annotated[str | None, typer.Option(help="By whom, in free text [the login name].")]
 
 
 @ledger_app.command("open", no_args_is_help=True)
@@ -27,6 +29,7 @@ def ledger_open_command(
     dataset_id: DatasetId,
     epsilon_limit: Annotated[float, typer.Option(help="Most that all charges may cost together.")],
     delta: Annotated[float, typer.Option(help="The delta it is stated at.")],
+    who: Who = None,
     as_json: Json = False,
 ) -> None:
     """Enter a data set with its limit.
@@ -35,8 +38,10 @@ def ledger_open_command(
         privmix ledger open --ledger ledger.db --dataset-id customers --epsilon-limit 3 --delta 1e-6
 
     """
-    book = Ledger(ledger).open_dataset(dataset_id, epsilon_limit=epsilon_limit, delta=delta)
-    _print_balances([book.balance(dataset_id)], as_json)
+    book = Ledger(ledger).open_dataset(
+        dataset_id, epsilon_limit=epsilon_limit, delta=delta, who=who
+    )
+    _print_balances([book.balance(dataset_id)], book.head(), as_json)
 
 
 @ledger_app.command("show", no_args_is_help=True)
@@ -45,44 +50,238 @@ def ledger_show_command(
     dataset_id: Annotated[str | None, typer.Option(help="One data set only.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what has been spent; with --json, export everything.
+    """Show what has been spent: every charge, what it costs alone and with those before it.
 
     Example:
         privmix ledger show --ledger ledger.db
 
     """
-    if not ledger.is_file():
-        _validate.fail("--ledger", "an existing ledger", str(ledger))
-    book = Ledger(ledger)
-    names = book.dataset_ids() if dataset_id is None else [dataset_id]
-    _print_balances([book.balance(name) for name in names], as_json)
+    book = _existing(ledger)
+    shown_balances = (
+        list(book.balances().values()) if dataset_id is None else [book.balance(dataset_id)]
+    )
+    _print_balances(shown_balances, book.head(), as_json)
 
 
 @ledger_app.command("charge", no_args_is_help=True)
 def ledger_charge_command(
     ledger: LedgerFile,
     dataset_id: DatasetId,
-    folder: Annotated[Path, typer.Option("--release", help="A release made without the ledger.")],
+    folders: Annotated[
+        list[Path], typer.Option("--release", help="A release or a model that is there already.")
+    ],
+    who: Who = None,
     as_json: Json = False,
 ) -> None:
-    """Charge a release that was made without the ledger.
+    """Record releases and models that were made without the ledger, past the limit too.
+
+    What the ledger knows by its certificate is not charged again. Past the limit nothing new is
+    admitted.
 
     Example:
         privmix ledger charge --ledger ledger.db --dataset-id customers --release january/
 
     """
+    from privmix.spending import read_spent
+
+    book = _existing(ledger)
+    found = [read_spent(folder) for folder in folders]
+    for one in found:
+        if not one.private:
+            allowed = "what was made without a test seed and not for research"
+            _validate.fail(one.folder, allowed, f"a {one.kind} that protects nobody")
+    news = []
+    for one in found:
+        receipt = book.record(
+            dataset_id, one.event, digest=one.digest, name=one.folder, kind=one.kind, who=who
+        )
+        news.append({"folder": one.folder, "entry": receipt.number, "news": receipt.news})
+        if not as_json:
+            OUT.print(receipt.told(one.folder), markup=False)
+    _print_balances([book.balance(dataset_id)], book.head(), as_json, recorded=news)
+
+
+@ledger_app.command("reserve", no_args_is_help=True)
+def ledger_reserve_command(
+    ledger: LedgerFile,
+    dataset_id: DatasetId,
+    plans: Annotated[
+        list[Path], typer.Option("--plan", help="A plan of privmix plan; several times.")
+    ],
+    name: Annotated[str, typer.Option(help="The holder's name for the reservation.")] = "",
+    who: Who = None,
+    as_json: Json = False,
+) -> None:
+    """Charge several plans together, before any of them runs.
+
+    Fixed in advance, plans cost less than the same ones chosen one after the other. A release of a
+    reserved plan, given the ledger, draws on the reservation at no new charge.
+
+    Example:
+        privmix ledger reserve --ledger ledger.db --dataset-id customers --plan a.json --plan b.json
+
+    """
+    from privmix.engine import recheck_plan
+
+    book = _existing(ledger)
+    made = [ReleasePlan.from_json(read_text(plan), place=str(plan)) for plan in plans]
+    for plan in made:
+        recheck_plan(plan)
+    named = name or ", ".join(str(plan) for plan in plans)
+    book.reserve(dataset_id, [plan.event for plan in made], name=named, who=who)
+    _print_balances([book.balance(dataset_id)], book.head(), as_json)
+
+
+@ledger_app.command("export", no_args_is_help=True)
+def ledger_export_command(
+    ledger: LedgerFile,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write; must not exist [standard output].")
+    ] = None,
+) -> None:
+    """Write all entries as JSON, with their hashes.
+
+    Example:
+        privmix ledger export --ledger ledger.db --out ledger.json
+
+    """
+    text = _existing(ledger).to_json() + "\n"
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        _validate.fail("--out", "a file that does not exist yet", str(out))
+    except OSError as error:
+        _validate.fail("--out", "a place in a writable folder", error.strerror)
+    out.chmod(0o600)
+
+
+@ledger_app.command("import", no_args_is_help=True)
+def ledger_import_command(
+    ledger: LedgerFile,
+    source: Annotated[
+        Path, typer.Argument(metavar="EXPORT", help="Made by privmix ledger export.")
+    ],
+) -> None:
+    """Take over the entries of an export that goes on from this ledger, or make a ledger of it.
+
+    An export that is older than the ledger changes nothing; one that differs is refused.
+
+    Example:
+        privmix ledger import ledger.json --ledger restored.db
+
+    """
+    text = read_text(source)
+    fresh = not ledger.exists()
+    book = Ledger(ledger)
+    try:
+        count = book.import_json(text, place=str(source))
+    except _validate.InvalidInputError:
+        if fresh:
+            ledger.unlink()
+        raise
+    last = len(book.balances())
+    told = f"{count} new entries" if count else "nothing new: the ledger has all of these entries"
+    OUT.print(f"{told}; {last} data sets, head {book.head()}", markup=False)
+
+
+@ledger_app.command("verify", no_args_is_help=True)
+def ledger_verify_command(
+    ledger: LedgerFile,
+    folders: Annotated[
+        list[Path] | None,
+        typer.Option("--release", help="A release or a model that the ledger should know."),
+    ] = None,
+    expect_head: Annotated[
+        str | None, typer.Option(help="A head that was noted earlier (see ledger show).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check that no entry was edited, removed or moved, and that no charge says less than it cost.
+
+    A ledger whose last entries are gone is sound by itself: a noted head, or releases that it
+    recorded, tell. Exit status 1 if anything is wrong.
+
+    Example:
+        privmix ledger verify --ledger ledger.db --release january/ --release model/
+
+    """
+    from privmix.spending import read_spent
+
+    book = _existing(ledger)
+    made = [read_spent(folder) for folder in folders or ()]
+    nobody = [f"{one.folder}: protects nobody, no ledger has it" for one in made if not one.private]
+    asked = [(one.folder, one.digest, one.event) for one in made if one.private]
+    with status_line("accounting for all charges anew"):
+        problems = [*nobody, *book.problems(asked, expect_head=expect_head)]
+    head = book.head()
+    if as_json:
+        print_json({"valid": not problems, "head": head, "problems": problems})
+    elif problems:
+        OUT.print("NOT valid:")
+        for problem in problems:
+            OUT.print(f"- {problem}", markup=False)
+    else:
+        OUT.print(f"valid: head {head}")
+        if expect_head is None and not made:
+            OUT.print("name releases, or a head noted earlier, to find entries gone from the end")
+    if problems:
+        raise typer.Exit(1)
+
+
+def _existing(ledger: Path) -> Ledger:
     if not ledger.is_file():
         _validate.fail("--ledger", "an existing ledger", str(ledger))
-    balance = Ledger(ledger).charge(dataset_id, combine([folder]), note=str(folder))
-    _print_balances([balance], as_json)
+    return Ledger(ledger)
 
 
-def _print_balances(balances: list[Balance], as_json: bool) -> None:
+def _print_balances(balances: Iterable[Balance], head: str, as_json: bool, **more: Any) -> None:
     if as_json:
-        print_json({"datasets": [balance.to_dict() for balance in balances]})
+        told = {"rule": RULE, "planned_rule": PLANNED_RULE, "head": head, **more}
+        print_json(told | {"datasets": [balance.to_dict() for balance in balances]})
         return
-    table = Table("data set", "epsilon spent", "limit", "delta", "charges", title="privmix ledger")
-    for b in balances:
-        numbers = (f"{b.epsilon_spent:.6g}", f"{b.epsilon_limit:g}", f"{b.delta:g}")
-        table.add_row(b.dataset_id, *numbers, str(len(b.charges)))
-    OUT.print(table)
+    for balance in balances:
+        _print_balance(balance)
+    OUT.print(f"head {head}", markup=False)
+
+
+def _print_balance(balance: Balance) -> None:
+    OUT.print(
+        f"data set {_printable(balance.dataset_id)}: epsilon {shown(balance.epsilon_spent)} of "
+        f"{balance.epsilon_limit:g} is spent at delta {balance.delta:g}",
+        markup=False,
+    )
+    OUT.print(f"  by {RULE}")
+    OUT.print(f"  {shown(balance.epsilon_planned)} by {PLANNED_RULE}: not held against the limit")
+    if balance.refusal is not None:
+        OUT.print(f"  NOTHING MORE is admitted: {_printable(balance.refusal)}", markup=False)
+    for charge in balance.charges:
+        later = ", recorded later" if charge.existing else ""
+        made = "" if charge.kind == "reservation" else f" ({_sealed(charge.digest)}{later})"
+        _print_entry(charge.number, charge.charged_at, charge, made)
+        OUT.print(
+            f"    epsilon {shown(charge.epsilon_alone)} alone, {shown(charge.epsilon_spent)} composed, "
+            f"{shown(charge.epsilon_planned)} if planned: {charge.mechanism}",
+            markup=False,
+        )
+        for draw in charge.draws:
+            made = f" ({_sealed(draw.digest)}), plan {draw.place + 1} of entry {charge.number}"
+            _print_entry(draw.number, draw.drawn_at, draw, made)
+
+
+def _print_entry(number: int, at: str, entry: Charge | Draw, made: str) -> None:
+    who = f", by {_printable(entry.who)}" if entry.who else ""
+    what = f"{entry.kind} {_printable(entry.name)}".rstrip()
+    OUT.print(f"  {number}  {at}  {what}{made}{who}", markup=False)
+
+
+def _sealed(digest: str | None) -> str:
+    return "not sealed" if digest is None else f"digest {digest[:16]}"
+
+
+def _printable(text: str) -> str:
+    """Return free text without characters that a terminal would act on."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

@@ -140,6 +140,9 @@ def release_command(
         Path | None, typer.Option(help="Ledger to charge before anything is drawn.")
     ] = None,
     dataset_id: Annotated[str | None, typer.Option(help="The data set's name there.")] = None,
+    who: Annotated[
+        str | None, typer.Option(help="By whom, for the ledger: free text [the login name].")
+    ] = None,
     backend: Annotated[
         str, typer.Option(help="Where the mixing runs: local, dask or cuda; the rows are the same.")
     ] = "local",
@@ -185,7 +188,7 @@ def release_command(
     from privmix.inputs.extractor import FeaturesHeader
     from privmix.inputs.readers import open_labelled
     from privmix.running.journal import RunFolder, check_out
-    from privmix.running.ledger import Ledger, ledger_charge
+    from privmix.running.ledger import ledger_charge
     from privmix.running.shared_store import store_location
 
     if threads is not None:
@@ -224,12 +227,20 @@ def release_command(
         _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     unit_column = made.unit_column
-    charge = ledger_charge(ledger, dataset_id, made.event, note=str(out))
+    charge = ledger_charge(
+        ledger,
+        dataset_id,
+        made.event,
+        name=str(out),
+        kind="release",
+        private=test_seed is None,
+        who=who,
+    )
     threads = made.most_threads(limit) if threads is None else threads
     place = open_backend(backend, threads, scheduler, workers)
     unfinished = RunFolder(target).is_unfinished
-    if ledger is not None and dataset_id is not None and not unfinished:
-        Ledger(ledger).check(dataset_id, made.event)  # before the records are looked at
+    if charge is not None and not unfinished:
+        charge.check()  # before the records are looked at
     with ExitStack() as kept:
         if extractor is not None:
             refuse_beside("--extractor", among(("features_key", "label_key", "labels"), asked))
@@ -304,6 +315,8 @@ def release_command(
                 extractor=None if header is None else header.extractor,
                 progress=progress,
             )
+    if charge is not None and charge.receipt is not None:
+        ERR.print(f"ledger: {charge.receipt.told('the release')}", markup=False)
     size = 4 * sum(part.num_mixtures * part.row_width for part in made.mechanism.components)
     ERR.print(
         f"{published.num_mixtures} rows, {size / 1e6:.1f} MB, in {monotonic() - started:.1f} s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,6 +18,7 @@ from privmix.dpsgd.augmentation import AugmentationPlan
 from privmix.dpsgd.gradients import FeatureCache, LinearHead
 from privmix.dpsgd.trainer import fit
 from privmix.dpsgd.training_plan import plan_training
+from privmix.running.unrecorded import unrecorded
 
 if TYPE_CHECKING:
     from torch import nn
@@ -38,6 +40,10 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate, momentum, clip_norm: See :class:`TrainingConfig`.
         feature_cache, device: See :class:`LinearHead`.
         out: Folder for the model and its certificate; a temporary one by default.
+        ledger: Ledger file that each ``fit`` is charged to before anything is drawn, those of a grid
+            search or a cross-validation too. Without one, a second ``fit`` in a process warns with
+            what all of them cost together.
+        dataset_id: The data set's name in the ledger.
 
     Attributes:
         model_: The :class:`TrainedModel`.
@@ -63,6 +69,8 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         feature_cache: FeatureCache = "none",
         device: Any = "cpu",
         out: str | Path | None = None,
+        ledger: str | Path | None = None,
+        dataset_id: str | None = None,
     ) -> None:
         self.backbone, self.target_epsilon, self.target_delta = (
             backbone,
@@ -73,13 +81,14 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.batch_size, self.epochs, self.augmentation = batch_size, epochs, augmentation
         self.learning_rate, self.momentum, self.clip_norm = learning_rate, momentum, clip_norm
         self.feature_cache, self.device, self.out = feature_cache, device, out
+        self.ledger, self.dataset_id = ledger, dataset_id
 
     def fit(self, inputs: ArrayLike, labels: ArrayLike) -> Self:
         """Train on private records: (count, *shape) inputs, and (count,) labels.
 
         Raises:
-            InvalidInputError: ``classes`` or ``num_records`` missing, or bad input; nothing has
-                been spent.
+            InvalidInputError: ``classes`` or ``num_records`` missing, bad input, or a cost past the
+                ledger's limit; nothing has been spent.
 
         """
         for name in ("classes", "num_records"):
@@ -101,11 +110,22 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             augmentation=self.augmentation or default,
         )
         head = LinearHead(self.backbone, feature_cache=self.feature_cache, device=self.device)
-        if self.out is not None:
-            self.model_ = fit(array, labels, plan, model=head, out=self.out)
-        else:
-            with tempfile.TemporaryDirectory() as folder:
-                self.model_ = fit(array, labels, plan, model=head, out=Path(folder) / "model")
+        name = type(self).__name__
+        with ExitStack() as kept:
+            if self.ledger is None:
+                kept.enter_context(unrecorded(plan.config.event, plan.delta, name))
+            out = self.out
+            if out is None:
+                out = Path(kept.enter_context(tempfile.TemporaryDirectory())) / name
+            self.model_ = fit(
+                array,
+                labels,
+                plan,
+                model=head,
+                out=out,
+                ledger=self.ledger,
+                dataset_id=self.dataset_id,
+            )
         self.certificate_ = self.model_.certificate
         self.classes_ = np.asarray(self.model_.classes)
         self.n_features_in_ = int(np.prod(array.shape[1:]))

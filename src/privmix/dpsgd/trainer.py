@@ -107,6 +107,7 @@ def fit(
     resume: bool = False,
     ledger: str | Path | None = None,
     dataset_id: str | None = None,
+    who: str | None = None,
     research: bool = False,
     test_seed: int | None = None,
     extractor: ExtractorIdentity | None = None,
@@ -126,6 +127,7 @@ def fit(
             machine, same bits, no second charge.
         ledger: Ledger file to charge before anything is drawn.
         dataset_id: The data set's name in the ledger.
+        who: Who trains, for the ledger: free text; the login name by default.
         research: Keep histograms of gradients before clipping, uncharged functions of private
             records: the model is stamped ``private: false``, and ``verify`` rejects it.
         test_seed: For tests only: a repeatable model that is **not private**.
@@ -149,7 +151,15 @@ def fit(
     certificate = ModelCertificate.for_plan(
         plan, facts, private=True, files={}, extractor=extractor
     )
-    charge = ledger_charge(ledger, dataset_id, config.event, note=target.name)
+    charge = ledger_charge(
+        ledger,
+        dataset_id,
+        config.event,
+        name=str(out),
+        kind="model",
+        private=not research and test_seed is None,
+        who=who,
+    )
     context = hashlib.sha256(
         plan.digest()
         + records.digest()
@@ -160,7 +170,7 @@ def fit(
         + (b"" if extractor is None else extractor.model_dump_json().encode())
     ).digest()
 
-    def make(run: RunFolder, journal: Journal) -> None:
+    def make(run: RunFolder, journal: Journal) -> str:
         key, device = journal.key, model.device
         samples = None if public is None else as_samples(public, config.num_classes, device)
         histograms = GradientHistograms(config) if research else None
@@ -170,7 +180,7 @@ def fit(
             steps = Steps(config, records, source, key)
             trained = _train(steps, parameters, run.folder, histograms, progress)
         stamped = certificate.model_copy(update={"private": journal.private})
-        _seal(run.release_folder, stamped, model.state(config, trained), histograms)
+        return _seal(run.release_folder, stamped, model.state(config, trained), histograms)
 
     def finish(run: RunFolder) -> None:
         sealed = read_certificate(run.release_folder)
@@ -312,8 +322,8 @@ def _seal(
     certificate: ModelCertificate,
     state: dict[str, NDArray[Any]],
     histograms: GradientHistograms | None,
-) -> None:
-    """Write the model and then its certificate, which makes the folder a model."""
+) -> str:
+    """Write the model and then its certificate, which makes the folder a model; return its digest."""
     for leftover in folder.glob("*.tmp"):
         leftover.unlink()
     write_durably(folder / MODEL_NAME, model_bytes(certificate, state))
@@ -325,3 +335,4 @@ def _seal(
     # How long the training took depends on the records: all files get one fixed time.
     for path in [*folder.iterdir(), folder]:
         os.utime(path, (_FILE_TIME, _FILE_TIME))
+    return certificate.digest()

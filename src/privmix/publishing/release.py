@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.accounting import ComposedEvent
 from privmix.mixer import Rows
 from privmix.planning.plan import ReleasePlan, record_facts
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
@@ -257,18 +256,6 @@ def empty_preprocessor(plan: ReleasePlan) -> Preprocessor | None:
         return None
     facts = record_facts(plan.data_schema, plan.mechanism.neighboring_relation)
     return Preprocessor(plan.preprocessing, facts)
-
-
-def combine(folders: Iterable[str | Path]) -> ComposedEvent:
-    """Compose what several releases of the same people cost together.
-
-    Raises:
-        InvalidInputError: A folder without a certificate, or releases under different neighbouring
-            relations.
-
-    """
-    events = tuple(Release(folder).certificate.event for folder in folders)
-    return ComposedEvent(events=events)
 
 
 def _matrix(path: Path, column: pa.ChunkedArray, width: int) -> NDArray[np.float32]:

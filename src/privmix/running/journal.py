@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Protocol, Self
 
 from pydantic import Field
 
@@ -27,9 +27,15 @@ JOURNAL_NAME = "journal.json"
 _LOCK_NAME = "lock"
 _RELEASE_DIR = "release"
 
-Charge = Callable[
-    [str], object
-]  # charges a ledger, given the run's name; again, and nothing happens
+
+class Charge(Protocol):
+    """Charges a ledger for a run."""
+
+    def __call__(self, run_id: str, /) -> object:
+        """Charge the run, by its name; again, and nothing happens."""
+
+    def sealed(self, run_id: str, digest: str, /) -> object:
+        """Note the certificate digest of what the run made; again, and nothing happens."""
 
 
 class Journal(FrozenModel):
@@ -40,7 +46,7 @@ class Journal(FrozenModel):
         context: Hash of the plan and of the records that the key is bound to, hexadecimal.
         private: False for a run with a test seed.
         run_id: The run's name in a ledger, which charges it once however often it is resumed.
-        charged: Whether a ledger is charged before the key is drawn.
+        charged: Whether a ledger is charged: the run is not finished without it.
 
     """
 
@@ -183,7 +189,7 @@ class RunFolder:
 def make_once(
     out: Path,
     begun: Journal,
-    make: Callable[[RunFolder, Journal], None],
+    make: Callable[[RunFolder, Journal], str],
     finish: Callable[[RunFolder], None],
     *,
     prepare: Callable[[RunFolder], None] | None = None,
@@ -200,12 +206,14 @@ def make_once(
     Args:
         out: The folder, which :func:`check_out` accepts.
         begun: The journal of a run that starts.
-        make: Writes the files that are not there yet and seals the folder, given the key. It is
-            called again if the run was cut off before the end of the key.
+        make: Writes the files that are not there yet and seals the folder, given the key; returns
+            the certificate's digest. It is called again if the run was cut off before the end of the
+            key.
         finish: Checks the sealed folder without the key; called again if the run was cut off.
         prepare: Refuses, before the charge, what cannot be made; called again on resuming.
         resume: Go on with a run that was cut off.
-        charge: Charges the run, by its name, before the key is drawn, and whenever it is resumed.
+        charge: Charges the run, by its name, before the key is drawn, and whenever it is resumed;
+            told the digest before the end of the key.
         test_seed: A key for tests.
 
     Raises:
@@ -233,7 +241,9 @@ def make_once(
                 if new:  # refused: nothing is charged, and nothing is drawn
                     run.abandon()
                 raise
-            make(run, journal)
+            digest = make(run, journal)
+            if charge is not None:
+                charge.sealed(journal.run_id, digest)
         run.destroy_journal()
         finish(run)
         run.publish()
@@ -243,10 +253,16 @@ def _with_key(
     run: RunFolder, journal: Journal, charge: Charge | None, test_seed: int | None
 ) -> Journal:
     """Charge a run, once by its name however often it is resumed; then draw its key, once."""
-    if journal.secret is None and journal.charged and charge is None:
+    if journal.charged and charge is None:
         _validate.fail(f"resuming {run.out}", "the ledger it was begun with", "none")
     if charge is not None:
+        if not journal.private or test_seed is not None:
+            allowed = "no ledger for a run with a test seed or for research, which protects nobody"
+            _validate.fail("ledger", allowed, "one")
         charge(journal.run_id)
+        if not journal.charged:  # first named on resuming
+            journal = journal.model_copy(update={"charged": True})
+            run.write(journal)
     if journal.secret is not None:
         return journal
     secret = fresh_secret() if test_seed is None else guessable_secret(test_seed)

@@ -3,75 +3,71 @@
 A data set is named by an identifier that its holder declares, since any hash of its content is
 evaded by one appended row. A release is charged in full before anything is drawn, in one
 transaction, and never refunded: a run that was started may have shown something to somebody.
+What exists already is recorded in any case, past the limit too; from then on nothing new is admitted.
 The ledger is the data holder's own and private file.
 """
 
 from __future__ import annotations
 
+import getpass
 import json
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
 from privmix import _validate
-from privmix._validate import FrozenModel
-from privmix.accounting import ComposedEvent, Event, account, event_from_json
+from privmix._validate import FrozenModel, InvalidInputError
+from privmix.accounting import ComposedEvent, Event
+from privmix.running.ledger_account import Balance, Charge, Draw, balances
+from privmix.running.ledger_entries import (
+    START,
+    Charged,
+    Drawn,
+    Entry,
+    Link,
+    Opened,
+    Reserved,
+    Sealed,
+    canonical,
+    chain_problems,
+    link,
+    numbered,
+    read_entries,
+)
+from privmix.running.ledger_file import FORMAT, LedgerFile
 
-_FORMAT = 1
-_WAIT_SECONDS = 300.0
-_TABLES = """
-CREATE TABLE datasets (
-    dataset_id TEXT PRIMARY KEY,
-    epsilon_limit REAL NOT NULL,
-    delta REAL NOT NULL
-) STRICT;
-CREATE TABLE charges (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    dataset_id TEXT NOT NULL REFERENCES datasets,
-    charged_at TEXT NOT NULL,
-    note TEXT NOT NULL,
-    event TEXT NOT NULL
-) STRICT;
-CREATE TABLE runs (
-    run_id TEXT PRIMARY KEY,
-    number INTEGER NOT NULL REFERENCES charges
-) STRICT;
-"""
+__all__ = ["Balance", "Charge", "Draw", "Ledger", "LedgerCharge", "Receipt", "ledger_charge"]
 
-
-class Charge(FrozenModel):
-    """One entry: what was charged, when, and the holder's note on it."""
-
-    number: int
-    charged_at: str
-    note: str
-    event: Event
+# Versions of the accountant agree far better than this.
+_TOLERANCE = 1e-6
 
 
-class Balance(FrozenModel):
-    """What a data set has spent.
+class Receipt(FrozenModel):
+    """What became of a charge.
 
     Attributes:
-        dataset_id: The declared identifier.
-        epsilon_limit: Most that all charges together may cost at ``delta``.
-        delta: The data set's delta.
-        epsilon_spent: Certified epsilon of all charges composed, at ``delta``.
-        charges: The entries, oldest first.
+        number: Entry of the charge, or of the draw on a reservation.
+        news: ``charged``; ``drawn`` on the reservation that is entry ``reservation``; ``known``: it
+            was there before and costs nothing more.
+        reservation: The reservation drawn on, or None.
+        balance: The data set's balance.
 
     """
 
-    dataset_id: str
-    epsilon_limit: float
-    delta: float
-    epsilon_spent: float
-    charges: tuple[Charge, ...]
+    number: int
+    news: str
+    reservation: int | None = None
+    balance: Balance
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, ready for JSON."""
-        return self.model_dump(mode="json")
+    def told(self, what: str) -> str:
+        """Say in a line what became of ``what``."""
+        if self.news == "known":
+            return f"{what} was charged before, as entry {self.number}: nothing more to charge"
+        if self.news == "drawn":
+            return f"{what} draws on reservation {self.reservation}: no new charge"
+        return f"{what} is charged as entry {self.number}"
 
 
 class Ledger:
@@ -83,45 +79,12 @@ class Ledger:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        if not self.path.absolute().parent.is_dir():
-            _validate.fail(f"ledger={path}", "a file in an existing folder", "no such folder")
-        if not self.path.exists():
-            try:
-                self.path.touch(mode=0o600)
-            except OSError as error:
-                _validate.fail(f"ledger={path}", "a place in a writable folder", error.strerror)
-        with self._transaction() as connection:
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version not in (0, _FORMAT):
-                _validate.fail(f"ledger={path}", f"a ledger of format {_FORMAT}", version)
-            found = _columns(connection)
-            if version == 0 and not found:  # a new file
-                _make_tables(connection)
-                connection.execute(f"PRAGMA user_version = {_FORMAT}")
-            elif version == 0 or not _own_columns() <= found:
-                _validate.fail(f"ledger={path}", "a ledger", "another program's database")
+        self._file = LedgerFile(path)
+        self.path = self._file.path
 
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Hold the only write lock from before the first read to the commit."""
-        try:
-            connection = sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None)
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.DatabaseError as error:
-            _validate.fail(f"ledger={self.path}", "a ledger that can be opened", error)
-        try:
-            yield connection
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:  # a full disk has ended it already
-                connection.execute("ROLLBACK")
-            raise
-        finally:
-            connection.close()
-
-    def open_dataset(self, dataset_id: str, *, epsilon_limit: float, delta: float) -> Self:
+    def open_dataset(
+        self, dataset_id: str, *, epsilon_limit: float, delta: float, who: str | None = None
+    ) -> Self:
         """Enter a data set with its limit; entering it again with the same limit changes nothing.
 
         Raises:
@@ -133,137 +96,285 @@ class Ledger:
             _validate.fail("dataset_id", "a name", repr(dataset_id))
         limit = _validate.real("epsilon_limit", epsilon_limit, above=0.0)
         delta = _validate.delta("delta", delta)
-        with self._transaction() as connection:
-            known = self._find(connection, dataset_id)
+        with _writing(self._file) as book:
+            known = book.balances.get(_text(dataset_id))
             if known is None:
-                row = (dataset_id, limit, delta)
-                connection.execute("INSERT INTO datasets VALUES (?, ?, ?)", row)
-            elif known != (limit, delta):
-                allowed = f"({known[0]:g}, {known[1]:g}), the limit it was entered with"
+                said = _written(dataset_id, who)
+                book.append(Opened(**said, epsilon_limit=limit, delta=delta))
+            elif (known.epsilon_limit, known.delta) != (limit, delta):
+                allowed = (
+                    f"({known.epsilon_limit:g}, {known.delta:g}), the limit it was entered with"
+                )
                 _validate.fail(f"data set {dataset_id!r}", allowed, (limit, delta))
         return self
 
     def charge(
-        self, dataset_id: str, event: Event, *, note: str = "", run_id: str | None = None
-    ) -> Balance:
-        """Charge an event, or refuse it if all charges together would pass the limit.
+        self,
+        dataset_id: str,
+        event: Event,
+        *,
+        name: str = "",
+        kind: str = "mechanism",
+        run_id: str | None = None,
+        who: str | None = None,
+    ) -> Receipt:
+        """Charge an event that is about to happen, or refuse it if all charges would pass the limit.
+
+        A run whose event is reserved, and not drawn yet, draws on the reservation instead.
 
         Args:
             dataset_id: The data set.
             event: What is charged.
-            note: The holder's own words.
+            name: The holder's own name for it.
+            kind: ``release``, ``model``, or ``mechanism`` for anything else.
             run_id: Name of the run that is charged; a run that was charged already, and then cut
                 off, is not charged again.
+            who: By whom: free text; the login name by default.
 
         Raises:
             InvalidInputError: An unknown data set, a cost past the limit, or an event under another
-                neighbouring relation than the earlier ones. Nothing is charged then.
+                neighbouring relation or of another unit than the earlier ones. Nothing is charged
+                then.
 
         """
-        with self._transaction() as connection:
-            before = self._balance(connection, dataset_id)
-            query = "SELECT number FROM runs WHERE run_id = ?"
-            if run_id is not None and connection.execute(query, (run_id,)).fetchone():
-                return before
-            _check_cost(dataset_id, before, event)
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            entered = connection.execute(
-                "INSERT INTO charges (dataset_id, charged_at, note, event) VALUES (?, ?, ?, ?)",
-                (dataset_id, now, note, event.model_dump_json()),
+        with _writing(self._file) as book:
+            before = book.balance(dataset_id)
+            if run_id is not None and (known := before.run(run_id)) is not None:
+                return Receipt(number=known.number, news="known", balance=before)
+            said = {**_written(dataset_id, who), "kind": kind, "name": _text(name)}
+            free = None if run_id is None else before.free_place(event)
+            if free is not None and run_id is not None:
+                number = book.append(
+                    Drawn(**said, run_id=run_id, reservation=free[0], place=free[1])
+                )
+                after = book.balance(dataset_id)
+                return Receipt(number=number, news="drawn", reservation=free[0], balance=after)
+            cost = before.check(event)
+            number = book.append(Charged(**said, event=event, run_id=run_id, cost=cost))
+            return Receipt(number=number, news="charged", balance=book.balance(dataset_id))
+
+    def record(
+        self,
+        dataset_id: str,
+        event: Event,
+        *,
+        digest: str,
+        name: str = "",
+        kind: str = "release",
+        who: str | None = None,
+    ) -> Receipt:
+        """Record something that exists, by its certificate digest; past the limit too.
+
+        What is known by its digest is not charged again. What has no common account with the earlier
+        charges is recorded without a finite cost.
+
+        Raises:
+            InvalidInputError: An unknown data set.
+
+        """
+        with _writing(self._file) as book:
+            before = book.balance(dataset_id)
+            if (known := before.recorded(digest)) is not None:
+                return Receipt(number=known.number, news="known", balance=before)
+            cost = before.cost_of(event, existing=True)
+            said = {**_written(dataset_id, who), "kind": kind, "name": _text(name)}
+            number = book.append(
+                Charged(**said, event=event, digest=digest, existing=True, cost=cost)
             )
-            if run_id is not None:
-                connection.execute("INSERT INTO runs VALUES (?, ?)", (run_id, entered.lastrowid))
-            return self._balance(connection, dataset_id)
+            return Receipt(number=number, news="charged", balance=book.balance(dataset_id))
+
+    def reserve(
+        self, dataset_id: str, events: Sequence[Event], *, name: str = "", who: str | None = None
+    ) -> Receipt:
+        """Charge several events together before any of them happens, or refuse all of them.
+
+        Fixed in advance, they cost what their composed loss distribution says. Runs of these events
+        draw on the reservation afterwards, each once and in any order.
+
+        Raises:
+            InvalidInputError: As of :meth:`charge`, or no event.
+
+        """
+        event = ComposedEvent(events=tuple(events))
+        with _writing(self._file) as book:
+            cost = book.balance(dataset_id).check(event)
+            said = {**_written(dataset_id, who), "name": _text(name)}
+            number = book.append(Reserved(**said, event=event, cost=cost))
+            return Receipt(number=number, news="charged", balance=book.balance(dataset_id))
+
+    def seal(self, dataset_id: str, run_id: str, digest: str) -> None:
+        """Note the certificate digest of what a charged run made; again, and nothing happens."""
+        with _writing(self._file) as book:
+            run = book.balance(dataset_id).run(run_id)
+            if run is None:
+                allowed = "the ledger that the run was charged to"
+                _validate.fail(self._file.place, allowed, "one that does not have the run")
+            if run.digest != digest:
+                book.append(Sealed(**_written(dataset_id, run.who), run_id=run_id, digest=digest))
 
     def check(self, dataset_id: str, event: Event) -> None:
-        """Refuse an event that ``charge`` would refuse now; nothing is charged."""
-        _check_cost(dataset_id, self.balance(dataset_id), event)
+        """Refuse an event that ``charge`` would refuse of a run now; nothing is charged."""
+        balance = self.balance(dataset_id)
+        if balance.free_place(event) is None:
+            balance.check(event)
 
     def balance(self, dataset_id: str) -> Balance:
         """Return what a data set has spent; InvalidInputError if it is unknown."""
-        with self._transaction() as connection:
-            return self._balance(connection, dataset_id)
+        return _known(self.balances(), dataset_id)
 
-    def dataset_ids(self) -> list[str]:
-        """Return the identifiers of all data sets."""
-        with self._transaction() as connection:
-            rows = connection.execute("SELECT dataset_id FROM datasets ORDER BY dataset_id")
-            return [row[0] for row in rows]
+    def balances(self) -> dict[str, Balance]:
+        """Return the balances of all data sets, by their identifiers."""
+        with self._file.reading() as links:
+            return balances(read_entries(links, self._file.place), self._file.place)
+
+    def head(self) -> str:
+        """Return the hash of the last entry, which stands for the whole ledger as it is now."""
+        with self._file.reading() as links:
+            return links[-1].hash if links else START
 
     def to_json(self) -> str:
-        """Export the whole ledger."""
-        balances = [self.balance(dataset_id).to_dict() for dataset_id in self.dataset_ids()]
-        return json.dumps({"format_version": _FORMAT, "datasets": balances}, indent=2)
+        """Export all entries with their hashes, and the head."""
+        with self._file.reading() as links:
+            read_entries(links, self._file.place)
+            entries = [
+                {"number": one.number, "hash": one.hash, "content": json.loads(one.content)}
+                for one in links
+            ]
+            head = links[-1].hash if links else START
+        exported = {"ledger_format": FORMAT, "entries": entries, "head": head}
+        return json.dumps(exported, indent=2, allow_nan=False)
 
-    def _find(self, connection: sqlite3.Connection, dataset_id: str) -> tuple[float, float] | None:
-        query = "SELECT epsilon_limit, delta FROM datasets WHERE dataset_id = ?"
-        row: tuple[float, float] | None = connection.execute(query, (dataset_id,)).fetchone()
-        return row
+    def import_json(self, text: str | bytes, place: str = "export") -> int:
+        """Append what an export has beyond this ledger; return how many entries.
 
-    def _balance(self, connection: sqlite3.Connection, dataset_id: str) -> Balance:
-        known = self._find(connection, dataset_id)
-        if known is None:
-            _validate.fail("dataset_id", "a data set that the ledger knows", repr(dataset_id))
-        query = (
-            "SELECT number, charged_at, note, event FROM charges WHERE dataset_id = ? "
-            "ORDER BY number"
-        )
-        charges = tuple(
-            Charge(number=number, charged_at=at, note=note, event=event_from_json(event))
-            for number, at, note, event in connection.execute(query, (dataset_id,))
-        )
-        events = tuple(charge.event for charge in charges)
-        spent = account(ComposedEvent(events=events), known[1]).epsilon if events else 0.0
-        return Balance(
-            dataset_id=dataset_id,
-            epsilon_limit=known[0],
-            delta=known[1],
-            epsilon_spent=spent,
-            charges=charges,
-        )
+        Raises:
+            InvalidInputError: No export, entries that are not as they were written, or an export
+                that this ledger is not the beginning of, and that has not more than this
+                ledger either: what was spent is never lowered.
+
+        """
+        theirs = _exported(text, place)
+        with _writing(self._file) as book:
+            shared = min(len(book.links), len(theirs))
+            if theirs[:shared] != book.links[:shared]:
+                first = next(i for i in range(shared) if theirs[i] != book.links[i])
+                allowed = "an export that goes on from this ledger, or that this one goes on from"
+                _validate.fail(place, allowed, f"one with another entry {first + 1}")
+            book.extend(theirs[shared:])
+            return len(theirs) - shared
+
+    def problems(
+        self,
+        made: Sequence[tuple[str, str, Event]] = (),
+        *,
+        expect_head: str | None = None,
+    ) -> list[str]:
+        """Say, one line each, what is wrong with the ledger.
+
+        Args:
+            made: (name, certificate digest, event) of releases and models that it should know.
+            expect_head: A head that was noted earlier: the ledger must have it, or go on from it.
+
+        """
+        with self._file.reading() as links:
+            found = chain_problems(links)
+        last, ever = len(links), self._file.num_ever()
+        if not found and ever > last:
+            found.append(f"{numbered(last + 1, ever)}: removed from the end")
+        if expect_head is not None and expect_head.strip().lower() not in {
+            START,
+            *(one.hash for one in links),
+        }:
+            found.append(f"no entry has the hash {expect_head}: rolled back, or another ledger")
+        if not found:
+            try:
+                books = balances(read_entries(links, self._file.place), self._file.place)
+            except InvalidInputError as error:
+                return [str(error)]
+            found += _wrong_costs(books)
+            found += [line for one in made if (line := _unrecorded(books, *one)) is not None]
+        return found
 
 
-def _make_tables(connection: sqlite3.Connection) -> None:
-    for statement in filter(str.strip, _TABLES.split(";")):
-        connection.execute(statement)
+class _Book:
+    """A ledger under its write lock: what it holds, and what is appended."""
+
+    def __init__(self, links: list[Link], store: Callable[[Link], None], place: str) -> None:
+        self.links, self._store, self._place = links, store, place
+        self.balances = balances(read_entries(links, place), place)
+
+    def balance(self, dataset_id: str) -> Balance:
+        return _known(self.balances, dataset_id)
+
+    def append(self, entry: Entry) -> int:
+        """Append an entry and return its number."""
+        previous = self.links[-1].hash if self.links else START
+        self.extend([link(previous, len(self.links) + 1, entry)])
+        return len(self.links)
+
+    def extend(self, links: Sequence[Link]) -> None:
+        """Append entries that are tied to the chain already."""
+        self.links.extend(links)
+        self.balances = balances(read_entries(self.links, self._place), self._place)
+        for one in links:
+            self._store(one)
 
 
-def _columns(connection: sqlite3.Connection) -> set[tuple[str, str]]:
-    """Return (table, column) of all tables and views; SQLite's own say nothing of whose they are."""
-    query = (
-        "SELECT held.name, part.name FROM sqlite_master AS held, pragma_table_info(held.name) AS part "
-        "WHERE held.name NOT LIKE 'sqlite!_%' ESCAPE '!'"
-    )
-    return set(connection.execute(query))
+@contextmanager
+def _writing(file: LedgerFile) -> Iterator[_Book]:
+    with file.appending() as (links, store):
+        yield _Book(links, store, file.place)
 
 
-def _own_columns() -> set[tuple[str, str]]:
-    with closing(sqlite3.connect(":memory:")) as connection:
-        _make_tables(connection)
-        return _columns(connection)
+class LedgerCharge:
+    """Charges a run to a ledger, given its name, and seals it, given what it made.
 
+    Attributes:
+        receipt: What became of the charge; None before it.
 
-def _check_cost(dataset_id: str, before: Balance, event: Event) -> None:
-    """Refuse an event that, with all charges before it, passes the limit."""
-    events = tuple(charge.event for charge in before.charges)
-    cost = account(ComposedEvent(events=(*events, event)), before.delta).epsilon
-    if cost > before.epsilon_limit:
-        _validate.fail(
-            f"data set {dataset_id!r}",
-            f"charges of at most epsilon {before.epsilon_limit:g} at delta "
-            f"{before.delta:g}, of which {before.epsilon_spent:.6g} is spent",
-            f"one that makes it {cost:.6g}",
-        )
+    """
+
+    def __init__(self, ledger: Ledger, dataset_id: str, **charge: Any) -> None:
+        self._ledger, self._dataset_id, self._charge = ledger, dataset_id, charge
+        self.receipt: Receipt | None = None
+
+    def __call__(self, run_id: str) -> None:
+        """Charge the run, before anything is drawn; again, and nothing happens."""
+        self.receipt = self._ledger.charge(self._dataset_id, run_id=run_id, **self._charge)
+
+    def sealed(self, run_id: str, digest: str) -> None:
+        """Note the digest of the certificate, before what was made appears."""
+        self._ledger.seal(self._dataset_id, run_id, digest)
+
+    def check(self) -> None:
+        """Refuse what would be refused now."""
+        self._ledger.check(self._dataset_id, self._charge["event"])
 
 
 def ledger_charge(
-    ledger: str | Path | None, dataset_id: str | None, event: Event, note: str
-) -> Callable[[str], Balance] | None:
-    """Return what charges an event to a ledger, given the run's name, or None without a ledger.
+    ledger: str | Path | None,
+    dataset_id: str | None,
+    event: Event,
+    *,
+    name: str,
+    kind: str,
+    private: bool = True,
+    who: str | None = None,
+) -> LedgerCharge | None:
+    """Return what charges an event to a ledger, or None without a ledger.
+
+    Args:
+        ledger: The ledger's file; ``dataset_id`` with it, or neither.
+        dataset_id: The data set's name there.
+        event: What the run costs.
+        name: As of :meth:`Ledger.charge`, as are ``kind`` and ``who``.
+        kind: ``release`` or ``model``.
+        who: By whom.
+        private: False for a run that protects nobody, which no epsilon accounts for.
 
     Raises:
-        InvalidInputError: A ledger without a data set's name or the other way round, or no such
-            ledger.
+        InvalidInputError: A ledger without a data set's name or the other way round, no such
+            ledger, or one for a run that protects nobody.
 
     """
     if (ledger is None) != (dataset_id is None):
@@ -271,7 +382,93 @@ def ledger_charge(
         _validate.fail("ledger and dataset_id", "both, or neither", f"{given} alone")
     if ledger is None or dataset_id is None:
         return None
+    if not private:
+        allowed = "no ledger for a run with a test seed or for research, which protects nobody"
+        _validate.fail("ledger", allowed, str(ledger))
     if not Path(ledger).is_file():
         _validate.fail("ledger", "an existing ledger; see privmix ledger open", str(ledger))
-    book, name = Ledger(ledger), dataset_id
-    return lambda run_id: book.charge(name, event, note=note, run_id=run_id)
+    book = Ledger(ledger)
+    book.balance(dataset_id)
+    return LedgerCharge(book, dataset_id, event=event, name=name, kind=kind, who=who)
+
+
+def _written(dataset_id: str, who: str | None) -> dict[str, Any]:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {
+        "at": now,
+        "who": _login() if who is None else _text(who),
+        "dataset_id": _text(dataset_id),
+    }
+
+
+def _login() -> str:
+    try:
+        return _text(getpass.getuser())
+    except (KeyError, OSError, ImportError):  # no name for this user: some containers
+        return ""
+
+
+def _text(value: str) -> str:
+    """Return a text that JSON can hold: file names need not be UTF-8."""
+    return value.encode("utf-8", "backslashreplace").decode()
+
+
+def _known(books: dict[str, Balance], dataset_id: str) -> Balance:
+    balance = books.get(_text(dataset_id)) if isinstance(dataset_id, str) else None
+    if balance is None:
+        _validate.fail("dataset_id", "a data set that the ledger knows", repr(dataset_id))
+    return balance
+
+
+def _exported(text: str | bytes, place: str) -> list[Link]:
+    """Return the entries of an export, which must be as they were written."""
+    try:
+        found = json.loads(text)
+        known = isinstance(found, dict) and "ledger_format" in found
+    except (ValueError, RecursionError):
+        known = False
+    if not known:
+        _validate.fail(place, "an export of privmix ledger export", "another file")
+    if found["ledger_format"] != FORMAT:
+        _validate.fail(place, f"an export of format {FORMAT}", repr(found["ledger_format"])[:80])
+    try:
+        links = [
+            Link(number=one["number"], content=canonical(one["content"]), hash=one["hash"])
+            for one in found["entries"]
+        ]
+        head = found["head"]
+    except (TypeError, KeyError, ValueError, RecursionError):
+        _validate.fail(place, "entries with number, hash and content", "others")
+    if head != (links[-1].hash if links else START):
+        _validate.fail(place, "the entries up to the head", "others: some were removed")
+    balances(read_entries(links, place), place)
+    return links
+
+
+def _wrong_costs(books: dict[str, Balance]) -> list[str]:
+    """Account for all charges anew: none may say that it cost less than it did."""
+    found = []
+    for balance in books.values():
+        past = balance.model_copy(update={"charges": (), "refusal": None})
+        for charge in balance.charges:
+            due = past.cost_of(charge.event, existing=charge.existing)
+            for part in ("epsilon_alone", "epsilon_spent", "epsilon_planned"):
+                stated, least = getattr(charge, part), getattr(due, part)
+                if stated is not None and (least is None or stated < least * (1 - _TOLERANCE)):
+                    found.append(f"entry {charge.number}: {part} is {stated}, but it is {least}")
+            past = past.with_charge(charge)
+    return found
+
+
+def _unrecorded(books: dict[str, Balance], name: str, digest: str, event: Event) -> str | None:
+    charged = [
+        balance.event_of(one) for balance in books.values() if (one := balance.recorded(digest))
+    ]
+    if not charged:
+        return (
+            f"{name}: not recorded; it was made without this ledger, or the ledger was rolled back: "
+            "privmix ledger charge --release records it"
+        )
+    if any(one != event for one in charged):
+        return f"{name}: recorded as another mechanism than its certificate states"
+    return None

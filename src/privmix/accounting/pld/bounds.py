@@ -15,22 +15,26 @@ from scipy.special import ndtri
 from privmix import _validate
 from privmix._validate import InvalidInputError
 from privmix.accounting.events import (
+    AllocationGaussianEvent,
     ComposedEvent,
     EligibleGaussianEvent,
     GaussianEvent,
     PoissonGaussianEvent,
+    SignedAllocationGaussianEvent,
     SignedGaussianEvent,
     SimpleEvent,
     UniformGaussianEvent,
     simple_events,
 )
 from privmix.accounting.gdp import gdp_delta, gdp_epsilon
+from privmix.accounting.pld.allocation import AllocationStep
 from privmix.accounting.pld.composition import LOG_ORDERS, Composition, Tilted, largest_gain
 from privmix.accounting.pld.lattice import (
     LARGEST_EXPONENT,
     DoesNotFitError,
     SampledStep,
     Step,
+    SubsetStep,
     TooManyPointsError,
     log_sum_exp,
 )
@@ -44,6 +48,7 @@ _NEGLIGIBLE_DELTA = 1e-15  # where delta is asked for: the smallest that is reso
 _WANTED_GAP = 2e-3  # relative distance of two bounds at which they are refined no further
 _TRIES = 3
 _LOST_SHARE = 1e-4  # share of delta spent on outcomes beyond the lattice
+_LEAST_NOISE = 0.05  # of random allocation: with less, secret rows save next to nothing
 _TILTS = 8  # transforms for one curve of delta
 
 
@@ -99,6 +104,9 @@ def _step_of(event: SimpleEvent) -> Step:
         return SampledStep(ShiftedPair(event.sampling_prob, event.noise_multiplier))
     if isinstance(event, SignedGaussianEvent):
         return SampledStep(SignedPair(event.sampling_prob, event.noise_multiplier))
+    if isinstance(event, UniformGaussianEvent):
+        prob = math.nextafter(event.mix_size / event.num_records, 1.0)
+        return SubsetStep(ShiftedPair(prob, event.noise_multiplier))
     if isinstance(event, EligibleGaussianEvent):
         pair = ShiftedPair(event.sampling_prob, event.noise_multiplier)
         return SampledStep(pair, event.eligible_prob)
@@ -107,10 +115,14 @@ def _step_of(event: SimpleEvent) -> Step:
 
 @dataclass(frozen=True)
 class _Problem:
-    """An event split into its Gaussian part, which is exact, and the sampled steps."""
+    """An event split into its Gaussian part, which is exact, and the sampled steps.
+
+    Unless ``is_exact``, some of the Gaussian part only dominates the event: no lower bounds then.
+    """
 
     gdp_mu: float
     steps: tuple[tuple[Step, int], ...]
+    is_exact: bool = True
 
     @property
     def all_steps(self) -> tuple[tuple[Step, int], ...]:
@@ -119,16 +131,28 @@ class _Problem:
         return ((SampledStep(ShiftedPair(1.0, 1.0 / self.gdp_mu)), 1), *self.steps)
 
 
-def _problem(event: SimpleEvent | ComposedEvent) -> _Problem | None:
-    square, steps = 0.0, []
+def _problem(event: SimpleEvent | ComposedEvent) -> _Problem:
+    square, is_exact = 0.0, True
+    steps: list[tuple[Step, int]] = []
     for part in simple_events(event):
-        if isinstance(part, UniformGaussianEvent):
-            return None
         if isinstance(part, GaussianEvent):
             square += part.count / part.noise_multiplier**2
+        elif isinstance(part, AllocationGaussianEvent | SignedAllocationGaussianEvent):
+            signed = isinstance(part, SignedAllocationGaussianEvent)
+            if part.neighboring_relation == "replace_one" or part.noise_multiplier < _LEAST_NOISE:
+                # As if the rows were known.
+                square += part.count * part.rows_per_record / part.noise_multiplier**2
+                is_exact = False
+                continue
+            for rows, count in part.blocks:
+                if rows == 1 and not signed:
+                    square += part.count * count / part.noise_multiplier**2
+                else:
+                    step = AllocationStep(rows, part.noise_multiplier, signed)
+                    steps.append((step, part.count * count))
         else:
             steps.append((_step_of(part), part.count))
-    return _Problem(math.sqrt(square), tuple(steps))
+    return _Problem(math.sqrt(square), tuple(steps), is_exact)
 
 
 def _spacing(steps: tuple[tuple[Step, int], ...], reach: float, delta: float) -> float:
@@ -192,11 +216,9 @@ def epsilon_bounds(event: SimpleEvent | ComposedEvent, delta: float) -> tuple[fl
     """
     delta = _validate.delta("delta", delta)
     problem = _problem(event)
-    if problem is None:
-        return None
     if not problem.steps:
         exact = gdp_epsilon(problem.gdp_mu, delta)
-        return exact * (1.0 - 2e-12), exact
+        return (exact * (1.0 - 2e-12) if problem.is_exact else 0.0), exact
     steps = problem.all_steps
     reach = _reach(steps, delta)
     _check_fit(steps, reach)
@@ -210,7 +232,7 @@ def epsilon_bounds(event: SimpleEvent | ComposedEvent, delta: float) -> tuple[fl
 
     upper, spacing = _with_coarsening(lambda h: bound(h, True), _spacing(steps, reach, delta))
     lower = 0.0
-    for _ in range(_TRIES):
+    for _ in range(_TRIES if problem.is_exact else 0):
         found, used = _with_coarsening(lambda h: bound(h, False), spacing)
         lower = max(lower, found)
         if lower >= (1.0 - _WANTED_GAP) * upper or used > spacing:
@@ -229,8 +251,6 @@ def epsilon_upper(
     """
     deltas = [_validate.delta("delta", delta) for delta in deltas]
     problem = _problem(event)
-    if problem is None:
-        return None
     if not problem.steps:
         return [gdp_epsilon(problem.gdp_mu, delta) for delta in deltas]
     reach = _reach(problem.all_steps, min(deltas))
@@ -269,11 +289,9 @@ def delta_bounds(event: SimpleEvent | ComposedEvent, epsilon: float) -> tuple[fl
     """Certified lower and upper bound on delta at ``epsilon``; None if the event has no PLD here."""
     epsilon = _validate.real("epsilon", epsilon, at_least=0.0)
     problem = _problem(event)
-    if problem is None:
-        return None
     if not problem.steps:
         exact = gdp_delta(problem.gdp_mu, epsilon)
-        return exact * (1.0 - 1e-12), exact * (1.0 + 1e-12)
+        return (exact * (1.0 - 1e-12) if problem.is_exact else 0.0), exact * (1.0 + 1e-12)
     reach = _reach(problem.all_steps, _NEGLIGIBLE_DELTA)
     _check_fit(problem.all_steps, reach)
 
@@ -287,7 +305,8 @@ def delta_bounds(event: SimpleEvent | ComposedEvent, epsilon: float) -> tuple[fl
     for _ in range(_TRIES):
         found, used = _with_coarsening(lambda h: bound(h, True), spacing)
         upper = min(upper, found)
-        lower = max(lower, _with_coarsening(lambda h: bound(h, False), spacing)[0])
+        if problem.is_exact:
+            lower = max(lower, _with_coarsening(lambda h: bound(h, False), spacing)[0])
         if lower >= (1.0 - _WANTED_GAP) * upper or used > spacing:
             break
         spacing /= 3.0
@@ -318,8 +337,6 @@ def _order_for(composition: Composition, epsilon: float) -> float:
 def delta_profile(event: SimpleEvent | ComposedEvent, epsilons: Array) -> Array | None:
     """Certified upper bounds on delta at increasing ``epsilons`` >= 0; None without a PLD."""
     problem = _problem(event)
-    if problem is None:
-        return None
     if not problem.steps:
         exact = [gdp_delta(problem.gdp_mu, epsilon) for epsilon in epsilons]
         return np.asarray(exact) * (1.0 + 1e-12)

@@ -81,7 +81,8 @@ class Composition:
         per_step = (
             (count, float(np.abs(part.losses[[0, -1]]).max())) for part, count in self.parts
         )
-        return 8.0 * MACHINE * sum(count * (1.0 + largest) for count, largest in per_step)
+        rounding = 8.0 * MACHINE * sum(count * (1.0 + largest) for count, largest in per_step)
+        return rounding + sum(count * part.slack for part, count in self.parts)
 
     def reversed(self) -> Composition:
         """The direction (Q, P)."""

@@ -74,16 +74,58 @@ class SampledStep:
 
 
 @dataclass(frozen=True)
+class SubsetStep:
+    """A sample without replacement, of which one record is replaced; ``pair`` as if it came or went.
+
+    Conditionally on everything else, the step is (1 - q) N(a) + q N(b) against (1 - q) N(a) +
+    q N(c), where a, b and c are within one sensitivity of each other: a is another record in the
+    place of the replaced one. At epsilon >= 0 its divergence is, by advanced joint convexity (Balle,
+    Barthe, Gaboardi 2018, Theorem 2), at most that of (1 - q) N(0) + q N(1) against N(0), in both
+    directions. The pair that has this divergence at epsilon >= 0 and is its own reverse dominates
+    the step (Zhu, Dong, Wang 2022, on sampling without replacement), and dominance survives composition. Composing the
+    data sets that are worst for one step would not do (Lebeda et al. 2024, arXiv 2405.20769).
+
+    From below: where all other records are alike and so is one of the two, the pair is attained.
+    """
+
+    pair: Pair
+
+    def variance(self, reach: float) -> float:
+        """Variance of the loss under P, to a few digits."""
+        return _variance(SampledStep(self.pair), reach)
+
+    def lowest_loss(self, reach: float) -> float:
+        """The loss of the lowest outcome within reach: the reverse of the highest one."""
+        return -float(self.pair.loss(np.array([self.pair.intervals(reach)[-1][1]]))[0])
+
+    def upper(self, spacing: float, reach: float) -> Lattice:
+        """A pair on a lattice that dominates this one."""
+        found = _upper_lattice(SampledStep(self.pair), spacing, reach, through_zero=True)
+        zero = round(-found.first / spacing)
+        gains = found.masses[zero + 1 :]
+        drops = gains * np.exp(-spacing * np.arange(1.0, gains.size + 1.0))
+        still = max(1.0 - float(gains.sum()) - float(drops.sum()), 0.0)
+        masses = np.concatenate([drops[::-1], [still], gains])
+        return Lattice(-spacing * gains.size, spacing, masses, found.lost)
+
+    def lower(self, spacing: float, reach: float) -> Lattice:
+        """A pair on a lattice that this one dominates."""
+        return _lower_lattice(SampledStep(self.pair), spacing, reach)
+
+
+@dataclass(frozen=True)
 class Lattice:
     """P-masses at the losses ``first + spacing * i``; Q-masses are masses * exp(-loss).
 
     ``lost`` bounds the mass outside, the same for P and Q: infinite loss above, nothing below.
+    ``slack`` bounds the error of the losses.
     """
 
     first: float
     spacing: float
     masses: Array
     lost: float
+    slack: float = 0.0
 
     @cached_property
     def losses(self) -> Array:
@@ -99,7 +141,7 @@ class Lattice:
     def reversed(self) -> Lattice:
         """The pair (Q, P): losses change sign, masses become Q-masses."""
         masses = np.exp(self.log_masses - self.losses)[::-1]
-        return Lattice(-float(self.losses[-1]), self.spacing, masses, self.lost)
+        return Lattice(-float(self.losses[-1]), self.spacing, masses, self.lost, self.slack)
 
 
 @dataclass(frozen=True)
@@ -160,12 +202,14 @@ def _variance(step: SampledStep, reach: float) -> float:
     return max(square - mean**2, 0.0)
 
 
-def _upper_lattice(step: SampledStep, spacing: float, reach: float) -> Lattice:
+def _upper_lattice(
+    step: SampledStep, spacing: float, reach: float, through_zero: bool = False
+) -> Lattice:
     pair = step.pair
     infimum = step.lowest_loss(reach)
     # A lattice through zero holds the idle step of a revealed coin exactly; otherwise one that
     # starts at the infimum of the loss, where most of the mass of a sampled step is.
-    origin = 0.0 if step.share < 1.0 else infimum
+    origin = 0.0 if through_zero or step.share < 1.0 else infimum
     cells = _cells(pair, origin, spacing, reach)
     # Shares of the mass that go up and down; each is accurate in relative terms.
     up = np.expm1(-cells.above) / math.expm1(-spacing)
@@ -199,7 +243,7 @@ def _lower_lattice(step: SampledStep, spacing: float, reach: float) -> Lattice:
     losses = np.append(losses[~inside], origin)
     masses = np.append(masses[~inside], heavy_mass)
     order = np.argsort(losses, kind="stable")
-    points, merged = _merge(masses[order], losses[order], origin, spacing)
+    points, merged = merge(masses[order], losses[order], origin, spacing)
     first = int(points.min()) if points.size else 0
     size = int(points.max()) - first + 1 if points.size else 1
     dense = summed(points - first, merged, size)
@@ -209,7 +253,7 @@ def _lower_lattice(step: SampledStep, spacing: float, reach: float) -> Lattice:
 
 
 @njit(cache=True)
-def _merge(
+def merge(
     masses: Array, losses: Array, origin: float, spacing: float
 ) -> tuple[NDArray[np.int64], Array]:
     """Merge outcomes, sorted by loss, into groups whose log P/Q lies on the lattice.

@@ -1,0 +1,60 @@
+"""What this process has spent without a ledger, so that a second time does not pass in silence."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from privmix._validate import InvalidInputError
+from privmix.accounting import ComposedEvent, Event, account, format_epsilon
+
+_spent: list[Event] = []
+_lock = Lock()
+
+
+class UnrecordedSpendingWarning(UserWarning):
+    """Private records were used again in one process, and no ledger keeps count."""
+
+
+@contextmanager
+def unrecorded(event: Event, delta: float, what: str) -> Iterator[None]:
+    """Spend in the block, without a ledger; warn beforehand from the second time on.
+
+    A block that ends in InvalidInputError has spent nothing, nor has one before which the warning
+    was made an error.
+
+    Args:
+        event: What is spent.
+        delta: The delta to state the cost at.
+        what: What spends it, for the message.
+
+    """
+    with _lock:
+        events = (*_spent, event)
+    if len(events) > 1:
+        _warn(events, delta, what)
+    with _lock:
+        _spent.append(event)
+    try:
+        yield
+    except InvalidInputError:
+        with _lock:
+            _spent.remove(event)
+        raise
+
+
+def _warn(events: tuple[Event, ...], delta: float, what: str) -> None:
+    try:
+        cost = format_epsilon(account(ComposedEvent(events=events), delta).epsilon)
+        together = f"all {len(events)} times cost epsilon {cost} at delta {delta:g} together"
+    except InvalidInputError as error:
+        together = f"all {len(events)} times have no common account ({error.received})"
+    warnings.warn(
+        f"{what} spends on private records again in this process, without a ledger: if they are of "
+        f"the same people, {together}, and more if later settings follow from earlier results; "
+        "ledger= and dataset_id= keep count and a limit",
+        UnrecordedSpendingWarning,
+        stacklevel=5,
+    )
