@@ -151,6 +151,7 @@ def test_the_readme_runs(workplace):
     [
         "docs/sharp-edges.md",
         "docs/theory/notation.md",
+        "docs/theory/random-allocation.md",
         "docs/how-to/choose-features.md",
         "docs/how-to/preprocessing.md",
         "docs/how-to/tables.md",

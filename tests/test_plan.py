@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import make_data, make_schema
-from privmix import InvalidInputError, ReleasePlan, Schema, bound_records, engine, plan_release
+from privmix import InvalidInputError, ReleasePlan, Schema, bound_records, plan_release
+from privmix import mixer as mixer_module
 from privmix.accounting import account, event_gdp_mu
 from privmix.mechanism import DESIGNS, joint_noise_multiplier, split_noise_multiplier
 from privmix.planning.rule import recommend_design
@@ -341,7 +342,7 @@ def check_component(part, event, records) -> None:
     seen: dict[str, list] = {"bernoulli": [], "uniform": [], "transposed": [], "noise": []}
 
     def nobody(num_rows):
-        return engine.Inclusions(np.zeros(num_rows + 1, dtype=np.int64), np.empty(0, np.int32))
+        return mixer_module.Inclusions(np.zeros(num_rows + 1, dtype=np.int64), np.empty(0, np.int32))
 
     def bernoulli(stream, extra, prob, num_rows, num_records, *, signed):
         seen["bernoulli"].append((prob, num_rows, signed))
@@ -357,19 +358,19 @@ def check_component(part, event, records) -> None:
 
     def transposed(stream, rows, num_mixtures, num_records):
         seen["transposed"].append((rows, num_mixtures))
-        return engine.Choices(np.empty(0, np.int32), np.empty(0, np.int32))
+        return mixer_module.Choices(np.empty(0, np.int32), np.empty(0, np.int32))
 
     def noise(stream, extra, stddev, size, *, out):
         seen["noise"].append((stddev, size))
         return np.zeros(size, dtype=np.int64)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "bernoulli_inclusions", bernoulli)
-        patch.setattr(engine, "uniform_inclusions", uniform)
-        patch.setattr(engine, "dirichlet_weights", weights)
-        patch.setattr(engine, "transposed_choices", transposed)
-        patch.setattr(engine, "rounded_gaussian", noise)
-        mixer = engine.Mixer(part, records, MasterKey.for_test(0, b""))
+        patch.setattr(mixer_module, "bernoulli_inclusions", bernoulli)
+        patch.setattr(mixer_module, "uniform_inclusions", uniform)
+        patch.setattr(mixer_module, "dirichlet_weights", weights)
+        patch.setattr(mixer_module, "transposed_choices", transposed)
+        patch.setattr(mixer_module, "rounded_gaussian", noise)
+        mixer = mixer_module.Mixer(part, records, MasterKey.for_test(0, b""))
         for block in part.blocks:
             mixer.rows(block)
     steps_noise = event.noise_multiplier
@@ -403,7 +404,7 @@ def open_rows(mixer, own_class: int) -> int:
 def check_noise(part, accounted: float, stddevs: list[float]) -> None:
     """The noise drawn is never below the noise accounted for, and hardly above."""
     change = {"add_or_remove_one": (1.0, 1.0), "replace_one": (2.0, math.sqrt(2))}
-    unit = part.weight_bound * (1 if part.weight_clip is None else engine.WEIGHT_SCALE)
+    unit = part.weight_bound * (1 if part.weight_clip is None else mixer_module.WEIGHT_SCALE)
     moves = [16384 * unit * factor for factor in change[part.neighboring_relation]]
     per_block = 2 if part.labels == "mixed" else 1
     for first in range(0, len(stddevs), per_block):

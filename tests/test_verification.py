@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from builders import make_data, make_plan, make_schema
-from privmix import InvalidInputError, Release, engine, release, verify
+from privmix import InvalidInputError, Release, engine, mixer, release, verify
 from privmix.publishing.certificate import Certificate
 from privmix.publishing.folder import file_digests
 
@@ -144,7 +144,9 @@ def test_a_consistent_forgery_needs_the_digest(folder):
             else {"rows_per_class": 10}
         ),
     )
-    (folder / "README.md").write_text(engine.dataset_card(plan))
+    (folder / "README.md").write_text(
+        engine.dataset_card(Certificate.for_plan(plan, private=True, files={}))
+    )
     forged = Certificate.for_plan(plan, private=True, files=file_digests(folder))
     (folder / "certificate.json").write_bytes(forged.to_bytes())
     assert verify(folder).valid
@@ -203,7 +205,7 @@ class TestDressedUpReleases:
     def test_a_certificate_with_two_values_for_one_name(self, folder):
         path = folder / "certificate.json"
         path.write_text(path.read_text().replace("{", '{\n  "epsilon": 0.1,', 1))
-        assert "not written as privmix writes it" in reasons(folder)
+        assert "each field once" in reasons(folder)
 
     def test_words_among_the_versions(self, folder):
         edit(folder, library_versions={"evil": "records=59"})
@@ -233,12 +235,12 @@ class TestRows:
             else {"rows_per_class": 1000}
         )
         plan = make_plan(make_schema(num_features=8), design, 50.0, **options)
-        honest = engine.rounded_gaussian
+        honest = mixer.rounded_gaussian
 
         def scaled(stream, extra, stddev, size, **options):
             return (honest(stream, extra, stddev, size, **options) * factor).astype(np.int64)
 
-        monkeypatch.setattr(engine, "rounded_gaussian", scaled)
+        monkeypatch.setattr(mixer, "rounded_gaussian", scaled)
         x = np.zeros((60, 8))
         x[:, 0] = 1
         release(x, np.arange(60) % 3, plan, out=tmp_path / "r")
@@ -266,7 +268,7 @@ class TestRows:
             else {"rows_per_class": 1000}
         )
         plan = make_plan(make_schema(num_features=8), design, 50.0, **options)
-        honest = engine.rounded_gaussian
+        honest = mixer.rounded_gaussian
 
         def flattened(stream, extra, stddev, size, **options):
             drawn = honest(stream, extra, stddev, size, **options)
@@ -275,7 +277,7 @@ class TestRows:
                 drawn = (table - table.mean(axis=1, keepdims=True)).astype(np.int64).ravel()
             return drawn
 
-        monkeypatch.setattr(engine, "rounded_gaussian", flattened)
+        monkeypatch.setattr(mixer, "rounded_gaussian", flattened)
         x = np.zeros((60, 8))
         x[:, 0], x[:, 1] = 0.5, -0.5
         release(x, np.arange(60) % 3, plan, out=tmp_path / "r")
@@ -283,9 +285,9 @@ class TestRows:
 
 
 def test_reordered_labels_are_flagged(tmp_path, stratified_plan, monkeypatch):
-    honest = engine.Mixer.rows
+    honest = mixer.Mixer.rows
     monkeypatch.setattr(
-        engine.Mixer,
+        mixer.Mixer,
         "rows",
         lambda self, block: honest(self, block)._replace(labels=np.full(10, 2 - block.class_index)),
     )

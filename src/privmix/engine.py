@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import ArrayLike
 
 from privmix import _validate
 from privmix.accounting import account
+from privmix.accounting.stated import stated_epsilon
 from privmix.backends import Backend, BackendName, Job, open_backend
 from privmix.backends.local import LocalBackend
 from privmix.inputs.arrays import Source
 from privmix.inputs.extractor import Extractor, ExtractorIdentity
+from privmix.inputs.feature_names import check_names, names_of
 from privmix.inputs.labels import BadRecordPolicy
 from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares
 from privmix.mixer import Rows
@@ -25,6 +28,7 @@ from privmix.publishing.card import CARD_NAME, dataset_card
 from privmix.publishing.certificate import FILE_NAME, Certificate
 from privmix.publishing.folder import Piece, file_digests, part_layout, part_name, write_part
 from privmix.publishing.release import Release, empty_preprocessor
+from privmix.publishing.signature import sign_folder
 from privmix.records.binding import bound_records, feature_source
 from privmix.records.bounded import Progress, Records
 from privmix.rng import MasterKey, fresh_name
@@ -50,6 +54,7 @@ def release(
     resume: bool = False,
     ledger: str | Path | None = None,
     dataset_id: str | None = None,
+    sign_key: Ed25519PrivateKey | None = None,
     who: str | None = None,
     test_seed: int | None = None,
     backend: BackendName = "local",
@@ -81,6 +86,7 @@ def release(
             no second charge.
         ledger: Ledger file to charge before anything is drawn.
         dataset_id: The data set's name in the ledger.
+        sign_key: Key that signs the certificate; see ``privmix.publishing.signature``.
         who: Who releases, for the ledger: free text; the login name by default.
         test_seed: For tests only: repeatable rows that are **not private**; the certificate says
             so and ``verify`` rejects it.
@@ -139,6 +145,7 @@ def release(
             shares = Shares(max_bad_share, max_missed_share)
             extractor.tally(features).check("features", shares)
         features = extractor.transform(features)  # type: ignore[arg-type]
+    check_names("features", names_of(features), plan.data_schema.feature_names, "the schema")
     records, sums_bytes = read_records(
         features,
         labels,
@@ -161,6 +168,7 @@ def release(
             backend=place,
             store=location,
             extractor=None if extractor is None else extractor.identity,
+            sign_key=sign_key,
             progress=progress,
         )
 
@@ -216,6 +224,7 @@ def release_records(
     threads: int = 1,
     store: str | None = None,
     extractor: ExtractorIdentity | None = None,
+    sign_key: Ed25519PrivateKey | None = None,
     progress: Progress | None = None,
 ) -> Release:
     """Publish bounded records: draw and write in a private run folder, seal, and move into place.
@@ -230,9 +239,11 @@ def release_records(
     plan = ReleasePlan.from_json(plan.to_json())
     check_units(plan, records.units is not None)
     _check_count(plan, records)
+    if sign_key is not None and test_seed is not None:
+        _validate.fail("sign_key", "nothing beside test_seed, which protects nobody", "a key")
     certificate = Certificate.for_plan(plan, private=True, files={}, extractor=extractor)
     return_memory()  # the accountant's grids
-    origin = b"" if extractor is None else extractor.model_dump_json().encode()
+    origin = b"" if extractor is None else extractor.content()
     context = hashlib.sha256(plan.digest() + records.digest() + origin).digest()
 
     place = LocalBackend(threads) if backend is None else backend
@@ -260,15 +271,16 @@ def release_records(
         else:
             shared = _write_shared_parts(run, plan, job, place, shared, progress)
         digests = {} if shared is None else shared.digests
-        stamped = certificate.model_copy(update={"private": journal.private})
-        return _seal(folder, plan, stamped, digests)
+        return _seal(folder, certificate.sealed(private=journal.private, files={}), digests)
 
     def finish(run: RunFolder) -> None:
         shared, folder = SharedParts.of_run(run, store), run.release_folder
         sealed = Release(folder).certificate
-        if sealed.model_copy(update={"files": {}, "private": True}) != certificate:
+        if sealed.sealed(private=True, files={}) != certificate:
             # Cut off between sealing and publishing: the journal is gone, the plan is known still.
             _validate.fail(f"resuming {out}", "the plan it was begun with", "another")
+        if sign_key is not None:
+            sign_folder(folder, sign_key)
         if shared is not None:
             shared.store.complete(folder, FILE_NAME)
             if "://" not in shared.location:
@@ -385,16 +397,16 @@ def _write_shared_parts(
     return shared
 
 
-def _seal(folder: Path, plan: ReleasePlan, certificate: Certificate, shared: dict[str, str]) -> str:
+def _seal(folder: Path, certificate: Certificate, shared: dict[str, str]) -> str:
     """Write the card and the certificate, which makes the folder a release; return its digest.
 
     ``shared`` are the digests of parts that are elsewhere.
     """
     for leftover in folder.rglob("*.tmp"):
         leftover.unlink()
-    write_durably(folder / CARD_NAME, dataset_card(plan).encode())
+    write_durably(folder / CARD_NAME, dataset_card(certificate).encode())
     digests = dict(sorted((file_digests(folder) | shared).items()))
-    certificate = certificate.model_copy(update={"files": digests})
+    certificate = certificate.sealed(private=certificate.private, files=digests)
     write_durably(folder / FILE_NAME, certificate.to_bytes())
     return certificate.digest()
 
@@ -411,7 +423,7 @@ def _make_alike(folder: Path) -> None:
 def recheck_plan(plan: ReleasePlan) -> None:
     """Account for the plan anew: a plan file that claims too little is refused."""
     epsilon = account(plan.event, plan.delta).epsilon
-    if epsilon > plan.epsilon * (1 + 1e-6):
+    if epsilon > stated_epsilon(plan.epsilon):  # another machine's plan has other last bits
         _validate.fail(
             "plan.epsilon", f"at least {epsilon!r}, what the mechanism costs", plan.epsilon
         )

@@ -44,10 +44,19 @@ class Schema(FrozenModel):
         target_bounds: ``regression``: (low, high) of each output. Values are clamped to them, and
             scaled to [-1, 1].
         table: The columns of a table that the features are made of, for the ``tabular`` extractor.
+        feature_names: Public names of the features, in their order, where they have any: those of
+            a table's columns. A table, to be released or scored, must then have the same columns
+            in the same order.
 
     """
 
-    _seldom: ClassVar[tuple[str, ...]] = ("table", "target", "max_labels", "target_bounds")
+    _seldom: ClassVar[tuple[str, ...]] = (
+        "table",
+        "target",
+        "max_labels",
+        "target_bounds",
+        "feature_names",
+    )
 
     classes: tuple[int, ...] | tuple[str, ...]
     num_features: int = 0
@@ -58,6 +67,7 @@ class Schema(FrozenModel):
     target: Target = "class"
     max_labels: int | None = None
     target_bounds: tuple[tuple[float, float], ...] | None = None
+    feature_names: tuple[str, ...] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -138,6 +148,27 @@ class Schema(FrozenModel):
         if not isinstance(value, list | tuple):
             _validate.fail("target_bounds", allowed, repr(value))
         return tuple(_bounds(i, pair, allowed) for i, pair in enumerate(value))
+
+    @field_validator("feature_names", mode="before")
+    @classmethod
+    def _check_feature_names(cls, value: object) -> object:
+        if hasattr(value, "tolist"):
+            value = value.tolist()
+        if value is None:
+            return None
+        names = value if isinstance(value, list | tuple) else ()
+        if not names or not all(isinstance(name, str) and name for name in names):
+            _validate.fail("feature_names", "a list of names, none empty", repr(value)[:80])
+        if len(set(names)) != len(names):
+            _validate.fail("feature_names", "distinct names", "a repeated one")
+        return tuple(names)
+
+    @model_validator(mode="after")
+    def _check_number_of_names(self) -> Self:
+        if self.feature_names is not None and len(self.feature_names) != self.num_features:
+            allowed = f"{self.num_features} names, one for each feature"
+            _validate.fail("feature_names", allowed, len(self.feature_names))
+        return self
 
     @model_validator(mode="after")
     def _check_target(self) -> Self:

@@ -100,6 +100,36 @@ def test_uniform_is_certified_under_its_own_relation():
     assert delta_at(event, accounting.epsilon) == pytest.approx(1e-5, rel=0.02)
 
 
+EXTREME = [
+    poisson(0.01, 1e-4, 1000),
+    poisson(1e-12, 1e-4, 10**6),
+    poisson(0.01, 1e12, 10**12),
+    poisson(1e-300, 1.0, 10**12),
+    EligibleGaussianEvent(
+        eligible_prob=1e-300, sampling_prob=0.5, noise_multiplier=1e-4, count=10**12
+    ),
+    UniformGaussianEvent(num_records=10**9, mix_size=10**6, noise_multiplier=1.0, count=10**4),
+    UniformGaussianEvent(num_records=100, mix_size=10, noise_multiplier=1e-4, count=10),
+]
+
+
+@pytest.mark.parametrize("event", EXTREME, ids=str)
+def test_extreme_events_are_answered(event):
+    assert 0.0 <= account(event, 1e-5).epsilon < np.inf
+
+
+def test_a_thousand_different_events_are_answered():
+    """By few that dominate them: a little more than they cost, never less."""
+    events = [poisson(0.001 + 1e-5 * i, 1.0 + 1e-3 * i, 2) for i in range(1000)]
+    many = account(ComposedEvent(events=tuple(events)), 1e-5).epsilon
+    least = account(poisson(0.006, 1.5, 2000), 1e-5)
+    assert many > 0.5 * least.epsilon
+    few = [poisson(0.001 + 1e-3 * i, 1.0 + 0.1 * i, 200) for i in range(10)]  # all cost less
+    assert many > account(ComposedEvent(events=tuple(few)), 1e-5).epsilon
+    above = [poisson(0.002 + 1e-3 * i, 1.0 + 0.1 * i, 200) for i in range(10)]  # all cost more
+    assert many < 1.25 * account(ComposedEvent(events=tuple(above)), 1e-5).epsilon
+
+
 @pytest.mark.parametrize("delta", [0.0, 1.0, 1.5, -1e-5, float("nan"), "1e-5", True])
 def test_bad_deltas_are_refused(delta):
     """Field case 4."""

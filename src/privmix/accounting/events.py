@@ -23,6 +23,7 @@ NeighboringRelation: TypeAlias = Literal["add_or_remove_one", "replace_one"]
 
 
 RECORD = "record"
+_MANY = 24  # distinct mechanisms that are accounted for one by one
 
 
 class _RecordEvent(FrozenModel):
@@ -388,6 +389,41 @@ def simple_events(event: SimpleEvent | ComposedEvent) -> list[SimpleEvent]:
         _, count = totals.get(key, (plain, 0))
         totals[key] = plain, count + plain.count
     return [part.model_copy(update={"count": count}) for _, (part, count) in sorted(totals.items())]
+
+
+def few_events(parts: Sequence[SimpleEvent]) -> list[SimpleEvent]:
+    """At most about 24 distinct mechanisms that together dominate the given ones, few as they are.
+
+    Of many sampled mechanisms, probabilities are rounded up and noise multipliers down to powers of
+    a step that is as fine as their number allows: a smaller sample is a mixture of a larger one and
+    of nothing, less noise is followed by more noise. What has other parameters stays.
+    """
+    step = 1.0 + 2.0**-7
+    found = list(parts)
+    kinds = (PoissonGaussianEvent, SignedGaussianEvent, EligibleGaussianEvent)
+    while len(found) > _MANY and step < 4.0:
+        rounded = [_rounded(part, step) if isinstance(part, kinds) else part for part in parts]
+        found = simple_events(ComposedEvent(events=tuple(rounded)))
+        step = 1.0 + 2.0 * (step - 1.0)
+    return found
+
+
+def _rounded(
+    event: PoissonGaussianEvent | SignedGaussianEvent | EligibleGaussianEvent, step: float
+) -> SimpleEvent:
+    def power(value: float, up: bool) -> float:
+        exponent = math.log(value) / math.log(step)
+        return step ** (math.ceil(exponent) if up else math.floor(exponent))
+
+    noise = min(max(power(event.noise_multiplier, False), 1e-4), event.noise_multiplier)
+    update = {
+        "noise_multiplier": noise,
+        "sampling_prob": min(max(power(event.sampling_prob, True), event.sampling_prob), 1.0),
+    }
+    if isinstance(event, EligibleGaussianEvent):
+        prob = event.eligible_prob
+        update["eligible_prob"] = min(max(power(prob, True), prob), 1.0)
+    return event.model_copy(update=update)
 
 
 def _walk(event: Event) -> Sequence[SimpleEvent]:

@@ -19,6 +19,7 @@ from privmix.accounting.events import (
     Event,
     GaussianEvent,
     SimpleEvent,
+    few_events,
     per_record,
     simple_events,
 )
@@ -40,7 +41,8 @@ def group_view(event: Event) -> tuple[SimpleEvent | ComposedEvent, int]:
             for part in parts
         ]
         return ComposedEvent(events=tuple(scaled)), 1
-    return inner, size
+    few = few_events(parts)
+    return (inner if len(few) == len(parts) else ComposedEvent(events=tuple(few))), size
 
 
 def presence_view(event: Event) -> tuple[ComposedEvent, int] | None:

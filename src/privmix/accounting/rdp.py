@@ -105,7 +105,9 @@ def dpmix_theorem1_epsilon(
 
     Lee et al. 2019, Theorem 1: the squared sensitivities are taken as ``num_features`` and
     ``num_classes`` (coordinates within an interval of length one), the noise has the given
-    standard deviations, the conversion is the classic one over orders 2, 3, ... A release by this
+    standard deviations, the conversion is the classic one over orders 2, 3, ... The term of order 2
+    has exp(Delta^2 / mix_size^2), from the paper's Eq. 10, where the theorem prints exp(Delta^2 / 2).
+    A release by this
     library is certified by its event instead.
     """
     noise = _dpmix_noise(

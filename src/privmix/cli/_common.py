@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from privmix import _validate
+from privmix.accounting.guarantee import Guarantee, number
 from privmix.mechanism import DESIGNS
 from privmix.schema import Schema
 
@@ -193,6 +194,12 @@ def read_schema(path: Path) -> Schema:
     return Schema.from_json(read_text(path), place=str(path))
 
 
+def warn_of(guarantee: Guarantee) -> None:
+    """Say on standard error that nothing is protected, or how little."""
+    for line in guarantee.warnings:
+        ERR.print(line, markup=False)
+
+
 def print_json(value: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
@@ -203,7 +210,9 @@ def print_facts(facts: dict[str, Any]) -> None:
             OUT.print(f"{name}:", markup=False)
             print_facts({f"  {key}": part for key, part in value.items()})
             continue
-        shown = f"{value:.6g}" if isinstance(value, float) else value
+        shown = value
+        if isinstance(value, float):  # what is claimed is said in full, never rounded down
+            shown = number(value) if name in ("epsilon", "delta") else f"{value:.6g}"
         OUT.print(f"{name}: {shown}", markup=False)
 
 

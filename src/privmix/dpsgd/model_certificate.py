@@ -1,7 +1,8 @@
 """The model folder: certificate, weights; write, read, verify.
 
 A folder holds ``certificate.json`` and ``model.safetensors``. As with a release, an edit that is
-consistent throughout cannot be told from the original without the digest printed at sealing.
+consistent throughout cannot be told from the original without the digest printed at sealing, or a
+signature.
 """
 
 from __future__ import annotations
@@ -22,19 +23,16 @@ from safetensors.numpy import save
 
 from privmix import _validate
 from privmix._validate import FrozenModel, InvalidInputError
-from privmix.accounting import Event, Reading, account
+from privmix.accounting import Event, Reading
 from privmix.accounting.events import NeighboringRelation
+from privmix.accounting.guarantee import FALSE_ALARMS, Guarantee
+from privmix.accounting.stated import Statement, TradeoffCurve, statements
 from privmix.dpsgd.grid import HeadGrid, SumGrid, network_grid
 from privmix.dpsgd.training_plan import TrainingConfig, TrainingPlan
 from privmix.inputs.extractor import ExtractorIdentity
-from privmix.publishing.certificate import (
-    FILE_NAME,
-    TradeoffCurve,
-    differences,
-    epsilon_by_delta,
-    tradeoff_points,
-)
+from privmix.publishing.certificate import FILE_NAME, disagreements
 from privmix.publishing.folder import file_digests
+from privmix.publishing.signature import check_origin
 from privmix.publishing.verification import Verification
 
 MODEL_NAME = "model.safetensors"
@@ -85,6 +83,7 @@ class ModelCertificate(FrozenModel):
     Attributes:
         kind: ``model``, which tells it from the certificate of a release.
         private: False for a model trained with a test seed or for research, which protects nobody.
+        statement: The guarantee in words, or that there is none.
         config: The mechanism.
         event: The same as the accountants see it.
         epsilon: Certified at ``delta``, for everything that was computed from the records:
@@ -95,15 +94,17 @@ class ModelCertificate(FrozenModel):
         sampler_error: Both samplers are exact, given uniform random words.
         model: What was trained.
         extractor: What made the features that the model was trained on, where that is known.
+        feature_names: Public names of the features, in their order, where they have any.
         files: SHA-256 of every file of the folder but this one.
 
     """
 
-    _seldom: ClassVar[tuple[str, ...]] = ("extractor",)
+    _seldom: ClassVar[tuple[str, ...]] = ("extractor", "feature_names")
 
     kind: Literal["model"] = "model"
     format_version: Literal[1] = 1
     private: bool
+    statement: str
     privacy_unit: Literal["record"] = "record"
     neighboring_relation: NeighboringRelation
     epsilon: float
@@ -118,6 +119,7 @@ class ModelCertificate(FrozenModel):
     gradient_noise_stddev: float
     model: ModelFacts
     extractor: ExtractorIdentity | None = None
+    feature_names: tuple[str, ...] | None = None
     library_versions: dict[str, str]
     files: dict[str, str]
 
@@ -125,6 +127,9 @@ class ModelCertificate(FrozenModel):
     def _check(self) -> Self:
         if not set(self.library_versions) <= {*_LIBRARIES, "python"}:
             _validate.fail("library_versions", "versions of known libraries", "others")
+        names, width = self.feature_names, math.prod(self.config.input_shape)
+        if names is not None and not len(names) == len(set(names)) == width:
+            _validate.fail("feature_names", f"{width} distinct names", len(names))
         return self
 
     @classmethod
@@ -136,29 +141,72 @@ class ModelCertificate(FrozenModel):
         private: bool,
         files: dict[str, str],
         extractor: ExtractorIdentity | None = None,
+        feature_names: tuple[str, ...] | None = None,
     ) -> ModelCertificate:
         """Certify a plan and a model, accounting anew."""
-        config = plan.config
-        accounting = account(config.event, plan.delta)
-        sensitivity = model.grid(config).unit_sensitivity
-        return cls(
+        stated, *_ = statements(plan.config.event, plan.delta)
+        return cls._state(
+            plan,
+            stated,
+            model,
             private=private,
+            files=files,
+            extractor=extractor,
+            feature_names=feature_names,
+        )
+
+    @classmethod
+    def _state(
+        cls,
+        plan: TrainingPlan,
+        stated: Statement,
+        model: ModelFacts,
+        *,
+        private: bool,
+        files: dict[str, str],
+        extractor: ExtractorIdentity | None,
+        feature_names: tuple[str, ...] | None,
+    ) -> ModelCertificate:
+        config = plan.config
+        sensitivity = model.grid(config).unit_sensitivity
+        made = cls(
+            private=private,
+            statement="",
             neighboring_relation=config.event.neighboring_relation,
-            epsilon=accounting.epsilon,
+            epsilon=stated.epsilon,
             delta=plan.delta,
             config=config,
             event=config.event,
-            accountants=accounting.accountants,
-            epsilon_by_delta=epsilon_by_delta(config.event)
-            | {f"{plan.delta:g}": accounting.epsilon},
-            tradeoff_curve=tradeoff_points(config.event),
+            accountants=stated.accountants,
+            epsilon_by_delta=stated.epsilon_by_delta,
+            tradeoff_curve=stated.tradeoff_curve,
             gradient_sensitivity=sensitivity,
             gradient_noise_stddev=config.noise_multiplier * sensitivity,
             model=model,
             extractor=extractor,
+            feature_names=feature_names,
             library_versions={name: version(name) for name in _LIBRARIES}
             | {"python": platform.python_version()},
             files=files,
+        )
+        return made.sealed(private=private, files=files)
+
+    def sealed(self, *, private: bool, files: dict[str, str]) -> ModelCertificate:
+        """Return the certificate of these files; its words follow from ``private``."""
+        changed = self.model_copy(update={"private": private, "files": files})
+        return changed.model_copy(update={"statement": changed.guarantee.statement})
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is guaranteed, in words."""
+        return Guarantee.of(
+            self.epsilon,
+            self.delta,
+            self.neighboring_relation,
+            num_records=self.config.num_records,
+            private=self.private,
+            what="model",
+            true_positive_rate=self.tradeoff_curve.true_positive_rate(FALSE_ALARMS),
         )
 
     def to_plan(self) -> TrainingPlan:
@@ -180,20 +228,20 @@ class ModelCertificate(FrozenModel):
 
     def recheck(self) -> list[str]:
         """Recompute everything that follows from the parameters; return what does not hold."""
-        due = ModelCertificate.for_plan(
-            self.to_plan(),
-            self.model,
-            private=self.private,
-            files=self.files,
-            extractor=self.extractor,
-        )
-        reasons = [
-            f"certificate: {place} is {found}, but its parameters give {expected}"
-            for place, found, expected in differences(
-                self.model_dump(exclude={"library_versions"}),
-                due.model_dump(exclude={"library_versions"}),
+        plan = self.to_plan()
+        dues = [
+            ModelCertificate._state(
+                plan,
+                stated,
+                self.model,
+                private=self.private,
+                files=self.files,
+                extractor=self.extractor,
+                feature_names=self.feature_names,
             )
+            for stated in statements(plan.config.event, plan.delta)
         ]
+        reasons = disagreements(self, dues)
         sizes = {name: math.prod(shape) for name, shape in self.model.shapes.items()}
         if self.model.kind == "linear_head":
             classes, count = self.config.num_classes, sum(sizes.values())
@@ -202,7 +250,7 @@ class ModelCertificate(FrozenModel):
         elif self.model.num_parameters > sum(sizes.values()):
             reasons.append("certificate: more parameters than the tensors hold")
         if not self.private:
-            reasons.append("certificate: private is false, the model protects nobody")
+            reasons.append(f"certificate: private is false: {self.guarantee.statement}")
         if self.config.microbatch_size != 1 and self.private:
             reasons.append("certificate: microbatches are a baseline and never private")
         return reasons
@@ -245,13 +293,21 @@ def is_model_folder(folder: str | Path) -> bool:
     return isinstance(found, dict) and found.get("kind") == "model"
 
 
-def verify_model(folder: str | Path, *, expect_digest: str | None = None) -> Verification:
+def verify_model(
+    folder: str | Path,
+    *,
+    expect_digest: str | None = None,
+    signers: str | Path | None = None,
+    identity: str | None = None,
+) -> Verification:
     """Check a model folder: files against their digests, the certificate against its parameters,
     the tensors against the certificate.
 
     Args:
         folder: The model folder.
         expect_digest: Digest of the certificate as printed at sealing.
+        signers: As for :func:`privmix.verify`.
+        identity: As there.
 
     Raises:
         InvalidInputError: ``folder`` holds no certificate.
@@ -268,14 +324,18 @@ def verify_model(folder: str | Path, *, expect_digest: str | None = None) -> Ver
     except (InvalidInputError, ArithmeticError, ValueError, OSError, MemoryError) as error:
         reason = f"{FILE_NAME}: not a model's certificate of format 1: {error}"
         return Verification(valid=False, epsilon=None, delta=None, digest=digest, reasons=(reason,))
-    if expect_digest is not None and digest != expect_digest.strip().lower():
-        reasons.insert(0, f"{FILE_NAME}: digest is {digest}, expected {expect_digest}")
+    origin, strange = check_origin(
+        Path(folder), raw, expect_digest=expect_digest, signers=signers, identity=identity
+    )
+    reasons = strange + reasons
     return Verification(
         valid=not reasons,
         epsilon=certificate.epsilon,
         delta=certificate.delta,
         digest=digest,
         reasons=tuple(reasons),
+        guarantee=None if reasons else certificate.guarantee,
+        origin=None if reasons else origin,
     )
 
 

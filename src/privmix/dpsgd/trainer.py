@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -16,6 +17,7 @@ from safetensors.numpy import load, save
 
 from privmix import _validate
 from privmix.accounting import account
+from privmix.accounting.stated import stated_epsilon
 from privmix.dpsgd.augmentation import check_augmentation
 from privmix.dpsgd.gradients import (
     GradientSource,
@@ -44,6 +46,7 @@ from privmix.dpsgd.training_records import (
     require,
 )
 from privmix.inputs.extractor import ExtractorIdentity
+from privmix.inputs.feature_names import check_names, names_of
 from privmix.noise import rounded_gaussian
 from privmix.publishing.certificate import FILE_NAME
 from privmix.publishing.folder import file_digests
@@ -78,6 +81,9 @@ class TrainedModel:
         if isinstance(model, LinearHead) and model.digest().hex() != facts.public_digest:
             _validate.fail("model", "the backbone that the head was trained on", "other weights")
 
+    def __repr__(self) -> str:
+        return f"TrainedModel({str(self.folder)!r}, {self.certificate.statement})"
+
     @property
     def classes(self) -> tuple[int, ...] | tuple[str, ...]:
         """The classes, in the order of the scores."""
@@ -85,6 +91,8 @@ class TrainedModel:
 
     def scores(self, inputs: ArrayLike, *, batch_size: int = 32) -> NDArray[np.float64]:
         """Return scores of shape (count, num_classes): logarithms of probabilities, unnormalised."""
+        due = self.certificate.feature_names
+        check_names("inputs", names_of(inputs), due, "the model's certificate")
         array = check_inputs(inputs, self.certificate.config.input_shape, "inputs")
         parts = predict_in_batches(self.model, array, self.state, batch_size)
         return np.asarray(np.concatenate(list(parts)))
@@ -111,6 +119,7 @@ def fit(
     research: bool = False,
     test_seed: int | None = None,
     extractor: ExtractorIdentity | None = None,
+    feature_names: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> TrainedModel:
     """Train a model on private records under a plan. Spends the plan's budget.
@@ -132,6 +141,8 @@ def fit(
             records: the model is stamped ``private: false``, and ``verify`` rejects it.
         test_seed: For tests only: a repeatable model that is **not private**.
         extractor: What made the inputs, for the certificate, where they are features.
+        feature_names: Public names of the features, for the certificate. A frame must have them
+            as columns, in this order; its own names are not published without.
         progress: Called with (steps done, steps in all).
 
     Returns:
@@ -145,11 +156,13 @@ def fit(
     target = check_out(out)
     public = check_training(plan, model, synthetic=synthetic, research=research)
     config = plan.config
+    names = None if feature_names is None else tuple(feature_names)
+    check_names("inputs", names_of(inputs), names, "feature_names")
     records = check_records(inputs, labels, config)
     parameters = model.initial_parameters(config)
     facts = _facts(model, config, parameters)
     certificate = ModelCertificate.for_plan(
-        plan, facts, private=True, files={}, extractor=extractor
+        plan, facts, private=True, files={}, extractor=extractor, feature_names=names
     )
     charge = ledger_charge(
         ledger,
@@ -167,7 +180,7 @@ def fit(
         + (b"" if public is None else public.digest())
         + f"{environment(model.device)} {facts.model_dump_json()} {research}".encode()
         + f" {getattr(model, 'records_per_call', 1)}".encode()
-        + (b"" if extractor is None else extractor.model_dump_json().encode())
+        + (b"" if extractor is None else extractor.content())
     ).digest()
 
     def make(run: RunFolder, journal: Journal) -> str:
@@ -179,12 +192,12 @@ def fit(
             source = model.bind(views, len(parameters))
             steps = Steps(config, records, source, key)
             trained = _train(steps, parameters, run.folder, histograms, progress)
-        stamped = certificate.model_copy(update={"private": journal.private})
+        stamped = certificate.sealed(private=journal.private, files={})
         return _seal(run.release_folder, stamped, model.state(config, trained), histograms)
 
     def finish(run: RunFolder) -> None:
         sealed = read_certificate(run.release_folder)
-        if sealed.model_copy(update={"files": {}, "private": True}) != certificate:
+        if sealed.sealed(private=True, files={}) != certificate:
             _validate.fail(f"resuming {out}", "the plan it was begun with", "another")
 
     begun = Journal(context=context.hex(), private=not research)
@@ -312,7 +325,7 @@ def _facts(
 def _recheck(plan: TrainingPlan) -> None:
     """Account for the plan anew: a plan that claims too little is refused."""
     epsilon = account(plan.config.event, plan.delta).epsilon
-    if epsilon > plan.epsilon * (1 + 1e-6):
+    if epsilon > stated_epsilon(plan.epsilon):  # another machine's plan has other last bits
         allowed = f"at least {epsilon!r}, what the mechanism costs"
         _validate.fail("plan.epsilon", allowed, plan.epsilon)
 
@@ -330,7 +343,7 @@ def _seal(
     if histograms is not None:
         text = json.dumps(histograms.to_dict(), indent=2, allow_nan=False)
         write_durably(folder / RESEARCH_NAME, text.encode())
-    certificate = certificate.model_copy(update={"files": file_digests(folder)})
+    certificate = certificate.sealed(private=certificate.private, files=file_digests(folder))
     write_durably(folder / FILE_NAME, certificate.to_bytes())
     # How long the training took depends on the records: all files get one fixed time.
     for path in [*folder.iterdir(), folder]:

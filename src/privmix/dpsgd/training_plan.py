@@ -18,6 +18,7 @@ from privmix.accounting import (
     calibrate,
     calibrate_noise_multiplier,
 )
+from privmix.accounting.stated import stated_epsilon
 from privmix.dpsgd.augmentation import AugmentationPlan
 from privmix.schema import check_classes
 
@@ -242,7 +243,7 @@ def plan_training(
         allowed = f"one met by a noise multiplier of at most {MAX_NOISE_MULTIPLIER:g}"
         _validate.fail("target_epsilon", allowed, f"{target:g}, which asks for {noise:.6g}")
     config = TrainingConfig(num_steps=num_steps, noise_multiplier=noise, **settings)
-    while account(config.event, delta).epsilon > target:
+    while stated_epsilon(account(config.event, delta).epsilon) > target:
         noise *= 1 + 1e-6
         config = config.model_copy(update={"noise_multiplier": noise})
     return TrainingPlan.for_config(config, delta)

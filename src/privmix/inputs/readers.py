@@ -41,6 +41,7 @@ from privmix.inputs.delimited import (
     suffix_of,
 )
 from privmix.inputs.extractor import FeaturesHeader
+from privmix.inputs.feature_names import Names
 from privmix.inputs.labels import refuse_floats
 from privmix.inputs.parquet import check_parts, index_columns, parquet_files, scan_parquet
 from privmix.schema import Target
@@ -55,12 +56,14 @@ _WIDEST_CELL = 64
 
 class LabelledData(NamedTuple):
     """Feature vectors, shape (count, num_features), their labels, shape (count,) for classes and
-    (count, num_classes) for other targets, and the records' owners, shape (count,), if asked for.
+    (count, num_classes) for other targets, the records' owners, shape (count,), if asked for, and
+    the features' names, where each has a column of its own.
     """
 
     features: NDArray[Any]
     labels: NDArray[Any]
     units: NDArray[Any] | None = None
+    feature_names: Names | None = None
 
 
 class LabelledSource(NamedTuple):
@@ -69,6 +72,7 @@ class LabelledSource(NamedTuple):
     features: Source
     labels: NDArray[Any]
     units: NDArray[Any] | None = None
+    feature_names: Names | None = None
 
 
 def read_labelled(
@@ -96,7 +100,7 @@ def read_labelled(
         form=form,
     )
     features = opened.features.read(0, opened.features.shape[0])
-    return LabelledData(features, opened.labels, opened.units)
+    return LabelledData(features, opened.labels, opened.units, opened.feature_names)
 
 
 def open_labelled(
@@ -321,6 +325,7 @@ def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
     if not names:
         _validate.fail(str(path), "at least one feature column", "none")
     width = len(names)
+    feature_names = _names_of(pa.schema([schema.field(name) for name in names]))
     vector_width: int | None = None  # the width of a column of lists is not known yet
 
     def passes(start: int) -> Iterator[tuple[int, NDArray[Any]]]:
@@ -345,7 +350,8 @@ def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
     shape = (len(whole), width)
     held = 2 * _BUFFER_BYTES + 4 * _BATCH_BYTES
     shown = names if len(names) == width else ()
-    return LabelledSource(IteratedSource(shape, sample.dtype, guarded, held, shown), whole, units)
+    source = IteratedSource(shape, sample.dtype, guarded, held, shown)
+    return LabelledSource(source, whole, units, feature_names)
 
 
 def _read_parquet_labels(
@@ -436,10 +442,17 @@ def _open_text(path: Path, columns: _Columns, form: TextFormat) -> LabelledSourc
     sample = next(run for _, run in passes(0))
     held = len(features) * 8 * len(sample) * 2 + 3 * block
     source = IteratedSource((count, len(features)), sample.dtype, passes, held, features)
-    return LabelledSource(source, np.concatenate(labels), np.concatenate(units) if units else None)
+    owners = np.concatenate(units) if units else None
+    return LabelledSource(source, np.concatenate(labels), owners, tuple(features))
 
 
 def _as_classes(texts: NDArray[Any], classes: Sequence[int] | Sequence[str]) -> NDArray[Any]:
     """Return labels of a source that knows texts only: the classes that are written so."""
     written = {str(value): value for value in classes}
     return np.array([written.get(text, text) for text in texts], dtype=object)
+
+
+def _names_of(schema: pa.Schema) -> Names | None:
+    """Return the names of feature columns; a column of vectors names none of their numbers."""
+    vectors = len(schema) == 1 and is_list(schema.field(0).type)
+    return None if vectors else tuple(schema.names)

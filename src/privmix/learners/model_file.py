@@ -46,7 +46,11 @@ _ALLOWED = "a model file written by privmix"
 
 
 class ModelHeader(FrozenModel):
-    """What a model file says besides its weights; public, JSON."""
+    """What a model file says besides its weights; public, JSON.
+
+    ``private`` is False for what was learnt from a release that protects nobody, and None where the
+    release had no certificate to say.
+    """
 
     format_version: Literal[1] = 1
     learner: str
@@ -56,10 +60,12 @@ class ModelHeader(FrozenModel):
     feature_clip_norm: float
     logit_scale: float
     certificate_digest: str | None
+    private: bool | None
     extractor: ExtractorIdentity | None
     preprocessing: tuple[Step, ...] = ()
     facts: RecordFacts | None = None
     target_bounds: tuple[tuple[float, float], ...] | None = None
+    feature_names: tuple[str, ...] | None = None
     image_shape: tuple[int, int, int] | None = None
 
 
@@ -79,6 +85,7 @@ def save_model(model: Learner, path: str | Path) -> None:
     names = {kind: name for name, kind in LEARNERS.items()}
     if type(model) not in names or not hasattr(model, "n_features_in_"):
         _validate.fail("model", f"a fitted learner: {', '.join(LEARNERS)}", repr(model))
+    names_in = getattr(model, "feature_names_in_", None)
     header = ModelHeader(
         learner=names[type(model)],
         target=model.target_,
@@ -87,8 +94,10 @@ def save_model(model: Learner, path: str | Path) -> None:
         feature_clip_norm=model.feature_clip_norm_,
         logit_scale=getattr(model, "logit_scale_", 1.0),
         certificate_digest=model.certificate_digest_,
+        private=model.private_,
         extractor=model.extractor_,
         target_bounds=_bounds_of(model),
+        feature_names=None if names_in is None else tuple(names_in),
         image_shape=_image_shape_of(model),
         preprocessing=() if (done := model.preprocessor_) is None else done.steps,
         facts=None if done is None else done.facts,
@@ -188,6 +197,11 @@ def load_model(path: str | Path) -> Learner:
     model.n_features_in_ = header.num_features if preprocessor is None else preprocessor.num_inputs
     model.feature_clip_norm_ = header.feature_clip_norm
     model.certificate_digest_, model.extractor_ = header.certificate_digest, header.extractor
+    model.private_ = header.private
+    if (names := header.feature_names) is not None and len(names) != model.n_features_in_:
+        allowed = f"{model.n_features_in_} names"
+        _validate.fail(f"{place}.feature_names", allowed, len(names))
+    model._remember_names(header.feature_names)
     return model
 
 

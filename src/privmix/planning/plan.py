@@ -24,6 +24,8 @@ from privmix.accounting import (
     per_record,
 )
 from privmix.accounting.events import NeighboringRelation
+from privmix.accounting.guarantee import Guarantee
+from privmix.accounting.stated import stated_epsilon
 from privmix.mechanism import (
     Design,
     MixtureConfig,
@@ -89,7 +91,8 @@ class ReleasePlan(FrozenModel):
 
     Attributes:
         mechanism: The design with all its parameters.
-        epsilon: Certified privacy loss at ``delta``.
+        epsilon: Certified privacy loss at ``delta``, with all digits; ``guarantee`` has it as a
+            certificate will state it.
         delta: The delta asked for.
         accountants: What each accountant says.
         peak_memory_bytes: Expected peak memory of the release of a file, on this machine.
@@ -208,6 +211,18 @@ class ReleasePlan(FrozenModel):
     def unit(self) -> PrivacyUnit:
         """Whose presence is protected."""
         return PrivacyUnit(self.unit_column, self.max_records_per_unit)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What a release of the plan guarantees, in words, with epsilon as it will be stated."""
+        return Guarantee.of(
+            stated_epsilon(self.epsilon),
+            self.delta,
+            self.mechanism.neighboring_relation,
+            num_records=self.mechanism.num_records,
+            unit_column=self.unit_column,
+            max_records_per_unit=self.max_records_per_unit,
+        )
 
     @property
     def design(self) -> Design:

@@ -15,6 +15,7 @@ from privmix.accounting import (
     gdp_epsilon,
 )
 from privmix.accounting.events import NeighboringRelation
+from privmix.accounting.stated import stated_epsilon
 from privmix.mechanism import (
     DESIGNS,
     Design,
@@ -251,7 +252,8 @@ def calibrate_config(
     joint = calibrate_noise_multiplier(event, target_epsilon, target_delta)
     config = configure(sizes, design, options, joint)
     # The full accounting may take other grids than the search did; it is the one that counts.
-    while account(event(joint), target_delta).epsilon > target_epsilon:
+    # So is its epsilon as it is stated, a little above.
+    while stated_epsilon(account(event(joint), target_delta).epsilon) > target_epsilon:
         joint *= 1 + 1e-6
         config = configure(sizes, design, options, joint)
     return config

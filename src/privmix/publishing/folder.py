@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from privmix.mechanism import ReleaseConfig
 from privmix.mixer import Rows
-from privmix.publishing.certificate import FILE_NAME
+from privmix.publishing.certificate import FILE_NAME, SIGNATURE_NAME
 from privmix.running.journal import sync
 from privmix.sampling import RowBlock
 
@@ -123,7 +123,7 @@ def _vectors(rows: NDArray[np.float32] | None) -> pa.Array:
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below ``folder`` except the certificate.
+    """Return the SHA-256 of every file below ``folder`` except the certificate and its signature.
 
     Whatever is no regular file (a link, a pipe, a folder that has no place in a release) is listed
     with a remark in place of a digest. Links are never followed.
@@ -135,8 +135,9 @@ def file_digests(folder: Path) -> dict[str, str]:
             found[name] = _file_digest(path)
         elif path.is_symlink() or not (path.is_dir() and name == DATA_DIR):
             found[name] = "no regular file"
-    if found.get(FILE_NAME) != "no regular file":
-        found.pop(FILE_NAME, None)
+    for name in (FILE_NAME, SIGNATURE_NAME):
+        if found.get(name) != "no regular file":
+            found.pop(name, None)
     return found
 
 

@@ -236,7 +236,7 @@ class Release(Table):
         c = self.certificate
         return (
             f"Release({str(self.folder)!r}, design={self.design!r}, "
-            f"rows={c.mechanism.num_mixtures}, epsilon={c.epsilon:.4g}, delta={c.delta:g})"
+            f"rows={c.mechanism.num_mixtures}, {c.statement})"
         )
 
     @property

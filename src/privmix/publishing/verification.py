@@ -1,7 +1,7 @@
 """Check a release folder as a stranger would: files, certificate, rows.
 
 A release whose certificate was edited consistently with everything else cannot be told from a true
-one unless its digest is known from elsewhere (``expect_digest``).
+one unless its digest is known from elsewhere (``expect_digest``), or it is signed (``signers``).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from privmix._validate import FrozenModel, InvalidInputError
+from privmix.accounting.guarantee import Guarantee
 from privmix.mixer import Rows
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.preprocess import charged
@@ -22,6 +23,7 @@ from privmix.publishing.card import CARD_NAME, dataset_card
 from privmix.publishing.certificate import FILE_NAME, FORMAT_VERSION
 from privmix.publishing.folder import file_digests, is_part_name, part_problem
 from privmix.publishing.release import Release, Table
+from privmix.publishing.signature import Origin, check_origin
 
 # Probability that a sound release is flagged by its rows; shared by the three tests below.
 FALSE_ALARM = 1e-6
@@ -38,6 +40,8 @@ class Verification(FrozenModel):
         delta: Its delta.
         digest: SHA-256 of the certificate as found.
         reasons: What was found wrong, one line each.
+        guarantee: What is guaranteed, in words; None if anything was found wrong.
+        origin: What vouches for where it comes from; None if anything was found wrong.
 
     """
 
@@ -46,19 +50,31 @@ class Verification(FrozenModel):
     delta: float | None
     digest: str
     reasons: tuple[str, ...]
+    guarantee: Guarantee | None = None
+    origin: Origin | None = None
 
 
-def verify(folder: str | Path, *, expect_digest: str | None = None) -> Verification:
+def verify(
+    folder: str | Path,
+    *,
+    expect_digest: str | None = None,
+    signers: str | Path | None = None,
+    identity: str | None = None,
+) -> Verification:
     """Check a release: files against their digests, the certificate against its own parameters,
     and the rows against the noise that the certificate states.
 
     Args:
         folder: The release folder.
-        expect_digest: Digest of the certificate as printed at sealing. Without it a forgery that
-            is consistent throughout cannot be detected.
+        expect_digest: Digest of the certificate as printed at sealing. Without it, or a signature
+            that is checked, a forgery that is consistent throughout cannot be detected.
+        signers: OpenSSH's file of allowed signers, one of whom must have signed. Without it a
+            signature that is there only has to fit the certificate.
+        identity: Which of them must have signed; any, by default.
 
     Raises:
-        InvalidInputError: ``folder`` holds no certificate, so it is no release at all.
+        InvalidInputError: ``folder`` holds no certificate, so it is no release at all; no list of
+            allowed signers.
 
     """
     try:
@@ -74,7 +90,13 @@ def verify(folder: str | Path, *, expect_digest: str | None = None) -> Verificat
             reasons=(f"{FILE_NAME}: not a certificate of format {FORMAT_VERSION}: {error}",),
         )
     certificate = release.certificate
-    reasons = _check_digest(release.certificate_digest, expect_digest)
+    origin, reasons = check_origin(
+        release.folder,
+        (release.folder / FILE_NAME).read_bytes(),
+        expect_digest=expect_digest,
+        signers=signers,
+        identity=identity,
+    )
     file_reasons = check_files(release)
     reasons += file_reasons
     reasons += _guarded(certificate.recheck)
@@ -91,6 +113,8 @@ def verify(folder: str | Path, *, expect_digest: str | None = None) -> Verificat
         delta=certificate.delta,
         digest=release.certificate_digest,
         reasons=tuple(reasons),
+        guarantee=None if reasons else certificate.guarantee,
+        origin=None if reasons else origin,
     )
 
 
@@ -100,12 +124,6 @@ def _guarded(check: object) -> list[str]:
         return list(check())  # type: ignore[operator]
     except (InvalidInputError, ArithmeticError, ValueError, OSError, MemoryError) as error:
         return [f"certificate: {error}"]
-
-
-def _check_digest(found: str, expected: str | None) -> list[str]:
-    if expected is None or found == expected.strip().lower():
-        return []
-    return [f"{FILE_NAME}: digest is {found}, expected {expected}"]
 
 
 def check_files(release: Release) -> list[str]:
@@ -132,7 +150,7 @@ def _check_content(release: Release) -> list[str]:
     reasons = []
     if (folder / FILE_NAME).read_bytes() != certificate.to_bytes():
         reasons.append(f"{FILE_NAME}: not written as privmix writes it")
-    card = dataset_card(certificate.to_plan())
+    card = dataset_card(certificate)
     if (folder / CARD_NAME).read_text(encoding="utf-8", errors="replace") != card:
         reasons.append(f"{CARD_NAME}: not the card of this certificate")
     for name in sorted(filter(is_part_name, certificate.files)):

@@ -49,6 +49,8 @@ _WANTED_GAP = 2e-3  # relative distance of two bounds at which they are refined 
 _TRIES = 3
 _LOST_SHARE = 1e-4  # share of delta spent on outcomes beyond the lattice
 _LEAST_NOISE = 0.05  # of random allocation: with less, secret rows save next to nothing
+_LEAST_SAMPLED_NOISE = 2e-3
+_MOST_STEPS = 60  # in search of an epsilon that is large enough
 _TILTS = 8  # transforms for one curve of delta
 
 
@@ -85,8 +87,13 @@ def _direction_epsilon(composition: Composition, delta: float, upper: bool) -> f
     # The bounds are tight near the Chernoff bound and loose far below it, where the tilt is wrong.
     # There, log delta falls with slope ``order``, nearly.
     high = max(start, 0.0) * (1.0 + 1e-6) + 2.0 * composition.loss_error
+    tries = 0
     while (below := excess(high)) > 0.0:
-        high += 0.01 * high + 1e-9
+        # Steps of a per cent are enough for all but extreme events; those get ever longer ones.
+        high += (0.01 * high + 1e-9) * 2.0 ** max(tries - 20, 0)
+        tries += 1
+        if tries > _MOST_STEPS:
+            raise DoesNotFitError
     low, gap = high, 1.2 * max(-below, 1e-6) / order
     while excess(low) <= 0.0:
         if low == 0.0:
@@ -150,6 +157,8 @@ def _problem(event: SimpleEvent | ComposedEvent) -> _Problem:
                 else:
                     step = AllocationStep(rows, part.noise_multiplier, signed)
                     steps.append((step, part.count * count))
+        elif part.noise_multiplier < _LEAST_SAMPLED_NOISE:
+            raise DoesNotFitError  # losses of more than a hundred thousand
         else:
             steps.append((_step_of(part), part.count))
     return _Problem(math.sqrt(square), tuple(steps), is_exact)

@@ -216,6 +216,8 @@ def _upper_lattice(
     down = np.exp(-cells.above) * np.expm1(cells.above - spacing) / math.expm1(-spacing)
     first = min(int(cells.bucket.min()), 0)
     size = max(int(cells.bucket.max()) + 2, 1) - first
+    if size > 2 * MAX_LATTICE:  # two narrow intervals far apart
+        raise TooManyPointsError
     index = cells.bucket - first
     masses = summed(index, step.share * cells.mass * down, size)
     masses += summed(index + 1, step.share * cells.mass * up, size)
@@ -246,6 +248,8 @@ def _lower_lattice(step: SampledStep, spacing: float, reach: float) -> Lattice:
     points, merged = merge(masses[order], losses[order], origin, spacing)
     first = int(points.min()) if points.size else 0
     size = int(points.max()) - first + 1 if points.size else 1
+    if size > 2 * MAX_LATTICE:
+        raise TooManyPointsError
     dense = summed(points - first, merged, size)
     return Lattice(
         origin + spacing * first, spacing, dense, step.share * lost_mass(step.pair, reach)
