@@ -4,13 +4,21 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types check format clean
+.PHONY: demo test quick mutations lint types check format clean
 
 demo: $(STAMP)
 	$(BIN)/privmix demo
 
 test: $(STAMP)
 	$(BIN)/pytest -n auto
+
+# All but the slowest tests: what to run after every change.
+quick: $(STAMP)
+	$(BIN)/pytest -n auto -m "not slow"
+
+# Puts faults into copies of the tree, one at a time; each must be noticed. Takes half an hour.
+mutations: $(STAMP)
+	$(BIN)/python tests/mutations/run.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check src tests benchmarks docs examples

@@ -58,7 +58,10 @@ def real(
     allowed = " and ".join(["a finite number", *parts])
     if isinstance(value, bool) or not isinstance(value, Real):
         fail(place, allowed, repr(value))
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond the doubles
+        fail(place, allowed, "an integer beyond all floating-point numbers")
     inside = above < number < below and at_least <= number <= at_most
     if not (math.isfinite(number) and inside):
         fail(place, allowed, number)
@@ -74,8 +77,24 @@ def integer(place: str, value: object, *, at_least: int = 1, at_most: int | None
         fail(place, allowed, repr(value))
     number = int(value)
     if number < at_least or (at_most is not None and number > at_most):
-        fail(place, allowed, number)
+        fail(place, allowed, number if abs(number) < 10**30 else "one of more than 30 digits")
     return number
+
+
+# The largest public sizes. Beyond them no release fits on a machine, and planning would not end.
+LARGEST = {
+    "num_records": 10**8,
+    "num_features": 10**6,
+    "num_classes": 10**5,
+    "num_mixtures": 10**8,
+    "max_records_per_unit": 10**4,
+}
+SMALLEST_MIX_SIZE = 1e-6
+
+
+def size(name: str, value: object, *, at_least: int = 1, place: str | None = None) -> int:
+    """Return a public size within its largest value, by its ``name`` in ``LARGEST``."""
+    return integer(place or name, value, at_least=at_least, at_most=LARGEST[name])
 
 
 def probability(place: str, value: object) -> float:

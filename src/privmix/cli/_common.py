@@ -18,16 +18,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from privmix import _validate
 from privmix.accounting.guarantee import Guarantee, number
+from privmix.cli._app import app as app
 from privmix.mechanism import DESIGNS
 from privmix.schema import Schema
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    help="Private data release by random mixup under differential privacy.",
-)
 
 OUT = Console(soft_wrap=True, highlight=False)
 ERR = Console(stderr=True, soft_wrap=True, highlight=False)

@@ -144,6 +144,8 @@ def plan_command(
             _validate.fail(option, "a number, unless --schema is given", "nothing")
         if facts is not None and value is not None:
             _validate.fail(option, "nothing beside --schema, which states it", value)
+        if value is not None:
+            _validate.size(name, value, place=option)
     known: dict[str, Any] = sizes if facts is None else planned_sizes(facts)
     unit = PrivacyUnit(unit_column, max_records_per_unit)
     if explain:
@@ -279,6 +281,8 @@ def make_plan(
     unit: PrivacyUnit = RECORD,
 ) -> ReleasePlan:
     """Plan with one unknown: the noise, epsilon, or what ``solve_for`` names."""
+    for name in ("num_records", "num_classes", "num_features"):
+        _validate.size(name, sizes[name])
     if epsilon is not None:
         _validate.real("--epsilon", epsilon, at_least=1e-6, at_most=1e4)
     if preprocessing and not any(isinstance(step, Center) for step in preprocessing):

@@ -38,7 +38,7 @@ from privmix.publishing.verification import Verification
 MODEL_NAME = "model.safetensors"
 RESEARCH_NAME = "research.json"
 _HEADER = "privmix_trained_model"
-_LIBRARIES = ("privmix", "cryptography", "dp-accounting", "numba", "numpy", "scipy", "torch")
+_LIBRARIES = ("privmix", "cryptography", "numba", "numpy", "scipy", "torch")
 
 
 class ModelFacts(FrozenModel):

@@ -81,6 +81,17 @@ def save_model(model: Learner, path: str | Path) -> None:
         InvalidInputError: Not a fitted learner of this package, a network of another module, or a
             folder that cannot be written to.
 
+    Example:
+        >>> import numpy as np
+        >>> from privmix import NoiseAwareClassifier, Schema, load_model, plan_release, release, save_model
+        >>> schema = Schema(classes=[0, 1], num_features=2, num_records=200, feature_clip_norm=1.0)
+        >>> plan = plan_release(schema, target_epsilon=2.0, target_delta=1e-5, design="stratified")
+        >>> x, y = np.eye(2)[np.arange(200) % 2], np.arange(200) % 2
+        >>> model = NoiseAwareClassifier().fit(release(x, y, plan, out="saved"))
+        >>> save_model(model, "model.safetensors")
+        >>> bool((load_model("model.safetensors").coef_ == model.coef_).all())
+        True
+
     """
     names = {kind: name for name, kind in LEARNERS.items()}
     if type(model) not in names or not hasattr(model, "n_features_in_"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,7 +29,9 @@ from privmix.preprocess.steps import (
 )
 from privmix.preprocess.transforms import clipped, projected, random_signs, rescaled
 from privmix.records.bounded import BoundedRecords, Records, TransformedRecords
-from privmix.rng import MasterKey
+
+if TYPE_CHECKING:
+    from privmix.rng import MasterKey
 
 Matrix = NDArray[np.float64]
 Tensors = dict[str, NDArray[Any]]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -62,12 +64,63 @@ def part_name(number: int) -> str:
     return f"{DATA_DIR}/part-{number:05d}.parquet"
 
 
-def write_part(path: Path, mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]) -> None:
-    """Write one Parquet part from its pieces of (table, rows), whole or not at all."""
+class _DigestingFile(io.RawIOBase):
+    """A file that is written from front to back, and the SHA-256 of what was written.
+
+    The digest is of the bytes that were meant, whatever the disk makes of them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        self._file = os.fdopen(os.open(path, flags, 0o644), "wb")
+        self._hasher = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self._hasher.update(content)
+        return self._file.write(content)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        if not self._file.closed:
+            self._file.flush()
+
+    def close(self) -> None:
+        if not self._file.closed:
+            self._file.close()
+        super().close()
+
+    @property
+    def digest(self) -> str:
+        return self._hasher.hexdigest()
+
+
+def write_part(
+    path: Path,
+    mechanism: ReleaseConfig,
+    pieces: Iterable[tuple[int, Rows]],
+    record: Callable[[str], object] = lambda digest: None,
+) -> None:
+    """Write one Parquet part from its pieces of (table, rows), whole or not at all.
+
+    Args:
+        path: The part.
+        mechanism: What is released.
+        pieces: What is in it.
+        record: Told the part's SHA-256 before the part gets its name.
+
+    """
     path.parent.mkdir(exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp")
-    _write_pieces(temporary, mechanism, pieces)
+    temporary.unlink(missing_ok=True)
+    with _DigestingFile(temporary) as file:
+        _write_pieces(file, mechanism, pieces)
     sync(temporary)
+    record(file.digest)
     temporary.rename(path)
     sync(path.parent)
 
@@ -80,7 +133,7 @@ def part_bytes(mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]) -> 
 
 
 def _write_pieces(
-    sink: Path | io.BytesIO, mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]
+    sink: io.RawIOBase | io.BytesIO, mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]
 ) -> None:
     schema = _columns(mechanism)
     # Noise does not compress; plain pages are the fastest to write and to read.

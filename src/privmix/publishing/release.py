@@ -219,6 +219,18 @@ class Release(Table):
         certificate_digest: SHA-256 of the certificate's file.
         tables: The tables of the release, one but for ``hybrid``.
 
+    Example:
+        >>> import numpy as np
+        >>> from privmix import Release, Schema, plan_release, release
+        >>> schema = Schema(classes=[0, 1], num_features=3, num_records=200, feature_clip_norm=1.0)
+        >>> plan = plan_release(
+        ...     schema, target_epsilon=2.0, target_delta=1e-5, design="poisson", num_mixtures=50
+        ... )
+        >>> made = release(np.eye(3)[np.arange(200) % 2], np.arange(200) % 2, plan, out="rows")
+        >>> again = Release("rows")
+        >>> again.design, again.label_weights.shape, again.certificate_digest == made.certificate_digest
+        ('poisson', (50, 2), True)
+
     """
 
     def __init__(self, folder: str | Path) -> None:

@@ -76,6 +76,20 @@ def verify(
         InvalidInputError: ``folder`` holds no certificate, so it is no release at all; no list of
             allowed signers.
 
+    Example:
+        >>> import numpy as np
+        >>> from privmix import Schema, plan_release, release, verify
+        >>> schema = Schema(classes=[0, 1], num_features=3, num_records=200, feature_clip_norm=1.0)
+        >>> plan = plan_release(
+        ...     schema, target_epsilon=2.0, target_delta=1e-5, design="stratified", rows_per_class=5
+        ... )
+        >>> x, y = np.eye(3)[np.arange(200) % 2], np.arange(200) % 2
+        >>> made = release(x, y, plan, out="checked")
+        >>> verify("checked", expect_digest=made.certificate_digest).valid
+        True
+        >>> verify("checked", expect_digest="0" * 64).valid
+        False
+
     """
     try:
         release = Release(folder)
