@@ -6,16 +6,17 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import ArrayLike
 
 from privmix import _validate
-from privmix.accounting import account
-from privmix.accounting.stated import stated_epsilon
+from privmix._validate import printable
 from privmix.backends import Backend, BackendName, Job, open_backend
 from privmix.backends.local import LocalBackend
+from privmix.foreign.files import MOST_JSON_BYTES
 from privmix.inputs.arrays import Source
 from privmix.inputs.extractor import Extractor, ExtractorIdentity
 from privmix.inputs.feature_names import check_names, names_of
@@ -24,17 +25,27 @@ from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares
 from privmix.mechanism import AdaptiveConfig
 from privmix.mixer import Rows
 from privmix.planning.plan import ReleasePlan
+from privmix.planning.recheck import recheck
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.publishing.card import CARD_NAME, dataset_card
 from privmix.publishing.certificate import FILE_NAME, Certificate
-from privmix.publishing.folder import Piece, file_digests, part_layout, part_name, write_part
-from privmix.publishing.release import Release, Table, empty_preprocessor
+from privmix.publishing.folder import (
+    WEIGHTS,
+    Piece,
+    file_digests,
+    part_features,
+    part_layout,
+    part_name,
+    write_part,
+)
+from privmix.publishing.release import Release, empty_preprocessor
 from privmix.publishing.signature import sign_folder
 from privmix.records.binding import bound_records, feature_source
 from privmix.records.bounded import Progress, Records
 from privmix.rng import MasterKey, fresh_name
 from privmix.rounds.public_model import PublicModel
 from privmix.rounds.residuals import Rounds
+from privmix.running.finished import FinishedFiles, check_sealed, warn_of_damage
 from privmix.running.journal import Charge, Journal, RunFolder, check_out, make_once, write_durably
 from privmix.running.ledger import ledger_charge
 from privmix.running.resources import default_threads, parse_bytes, return_memory, spare_memory
@@ -116,6 +127,18 @@ def release(
         InvalidInputError: Bad input, or a budget that does not suffice; nothing has been drawn or
             written.
 
+    Example:
+        >>> import numpy as np
+        >>> from privmix import Schema, plan_release, release
+        >>> schema = Schema(classes=[0, 1], num_features=3, num_records=200, feature_clip_norm=1.0)
+        >>> plan = plan_release(
+        ...     schema, target_epsilon=2.0, target_delta=1e-5, design="stratified", rows_per_class=5
+        ... )
+        >>> x, y = np.eye(3)[np.arange(200) % 2], np.arange(200) % 2
+        >>> made = release(x, y, plan, out="made")
+        >>> made.features.shape, made.certificate.private
+        ((10, 3), True)
+
     """
     if plan.data_schema is None:
         _validate.fail(
@@ -138,7 +161,7 @@ def release(
         ledger,
         dataset_id,
         plan.event,
-        name=str(out),
+        name=printable(out),
         kind="release",
         private=test_seed is None,
         who=who,
@@ -245,6 +268,9 @@ def release_records(
     if sign_key is not None and test_seed is not None:
         _validate.fail("sign_key", "nothing beside test_seed, which protects nobody", "a key")
     certificate = Certificate.for_plan(plan, private=True, files={}, extractor=extractor)
+    size = len(certificate.to_bytes()) + 128 * len(part_layout(plan.mechanism))
+    if size > MOST_JSON_BYTES:  # nobody would read it
+        _validate.fail("plan", f"one whose certificate has at most {MOST_JSON_BYTES} bytes", size)
     return_memory()  # the accountant's grids
     origin = b"" if extractor is None else extractor.content()
     context = hashlib.sha256(plan.digest() + records.digest() + origin).digest()
@@ -252,6 +278,7 @@ def release_records(
     place = LocalBackend(threads) if backend is None else backend
     if plan.design == "adaptive":
         _check_rounds_place(store)
+    made_here = False
 
     def prepare(run: RunFolder) -> None:
         if store is not None and Path(store).is_relative_to(out):
@@ -267,18 +294,23 @@ def release_records(
                 shared.store.give_up()
 
     def make(run: RunFolder, journal: Journal) -> str:
-        folder, key = run.release_folder, journal.key
-        mixed = _preprocess(folder, plan, _sampled(plan, records, key), key)
+        nonlocal made_here
+        folder, key, finished = run.release_folder, journal.key, FinishedFiles(run)
+        mixed = _preprocess(folder, plan, _sampled(plan, records, key), key, finished)
         job = Job(plan.mechanism, mixed, key, sums_bytes=sums_bytes)
         shared = SharedParts.of_run(run, store)
         if isinstance(plan.mechanism, AdaptiveConfig):
-            _write_rounds(folder, certificate, job, place, progress)
+            _write_rounds(folder, certificate, job, place, finished, progress)
         elif shared is None:
-            _write_parts(folder, plan, job, place, progress, part_layout(plan.mechanism))
+            layout = part_layout(plan.mechanism)
+            _write_parts(folder, plan, job, place, finished, progress, layout)
         else:
             shared = _write_shared_parts(run, plan, job, place, shared, progress)
         digests = {} if shared is None else shared.digests
-        return _seal(folder, certificate.sealed(private=journal.private, files={}), digests)
+        stamped = certificate.sealed(private=journal.private, files={})
+        digest = _seal(folder, stamped, finished, digests)
+        made_here = True
+        return digest
 
     def finish(run: RunFolder) -> None:
         shared, folder = SharedParts.of_run(run, store), run.release_folder
@@ -286,6 +318,8 @@ def release_records(
         if sealed.sealed(private=True, files={}) != certificate:
             # Cut off between sealing and publishing: the journal is gone, the plan is known still.
             _validate.fail(f"resuming {out}", "the plan it was begun with", "another")
+        if not made_here:  # the key is gone, so that nothing can be made again
+            check_sealed(run, sealed.files, {} if shared is None else shared.digests)
         if sign_key is not None:
             sign_folder(folder, sign_key)
         if shared is not None:
@@ -338,23 +372,41 @@ def _check_count(plan: ReleasePlan, records: Records) -> None:
             _validate.fail("records", f"exactly num_records = {config.num_records}", records.count)
 
 
-def _preprocess(folder: Path, plan: ReleasePlan, records: Records, key: MasterKey) -> Records:
+def _preprocess(
+    folder: Path, plan: ReleasePlan, records: Records, key: MasterKey, finished: FinishedFiles
+) -> Records:
     """Run the plan's steps and return the records to mix.
 
     What a step publishes is kept as soon as it is made, and a resumed run reads it: another
     machine may round eigenvectors apart, and records transformed apart must never meet the same
-    noise twice.
+    noise twice. Results that were damaged are made again, and must be the same.
     """
     preprocessor = empty_preprocessor(plan)
     if preprocessor is None:
         return records
     path = folder / PREPROCESSING_NAME
-    preprocessor = preprocessor.with_results(path.read_bytes() if path.exists() else None)
+    preprocessor = preprocessor.with_results(_whole_results(path, finished))
     while not preprocessor.is_complete:
         preprocessor = preprocessor.run_next(records, key)
         if preprocessor.is_charged:
-            write_durably(path, preprocessor.to_bytes())
+            content = preprocessor.to_bytes()
+            digest = hashlib.sha256(content).hexdigest()
+            finished.record(f"{PREPROCESSING_NAME}: {len(preprocessor.results)}", digest)
+            write_durably(path, content)
     return preprocessor.transform_records(records)
+
+
+def _whole_results(path: Path, finished: FinishedFiles) -> bytes | None:
+    """Return what charged steps have published so far; None where there is nothing, or it is damaged."""
+    if not path.exists() and not path.is_symlink():
+        return None
+    if path.is_file() and not path.is_symlink():
+        content = path.read_bytes()
+        if finished.knows(PREPROCESSING_NAME, hashlib.sha256(content).hexdigest()):
+            return content
+    warn_of_damage(PREPROCESSING_NAME)
+    path.unlink()
+    return None
 
 
 def _write_parts(
@@ -362,14 +414,15 @@ def _write_parts(
     plan: ReleasePlan,
     job: Job,
     backend: Backend,
+    finished: FinishedFiles,
     progress: Progress | None,
     layout: list[list[Piece]],
 ) -> None:
-    """Write the parts that are not there yet."""
+    """Write the parts that are not there yet as they were finished."""
     missing = []
     done = 0
     for number, pieces in enumerate(layout):
-        if (folder / part_name(number)).exists():
+        if finished.is_whole(folder / part_name(number), part_name(number)):
             done += sum(block.num_rows for _, block in pieces)
         else:
             missing.append((number, pieces))
@@ -385,11 +438,19 @@ def _write_parts(
                     progress(done, plan.num_mixtures)
 
         for number, pieces in missing:
-            write_part(folder / part_name(number), plan.mechanism, pieces_done(pieces))
+            name = part_name(number)
+            write_part(
+                folder / name, plan.mechanism, pieces_done(pieces), partial(finished.record, name)
+            )
 
 
 def _write_rounds(
-    folder: Path, certificate: Certificate, job: Job, backend: Backend, progress: Progress | None
+    folder: Path,
+    certificate: Certificate,
+    job: Job,
+    backend: Backend,
+    finished: FinishedFiles,
+    progress: Progress | None,
 ) -> None:
     """Write what the rounds of design ``adaptive`` build on, and then round after round.
 
@@ -397,28 +458,27 @@ def _write_rounds(
     reads them. The back end makes the signed rows; rounds are made by threads of this process.
     """
     mechanism, plan = certificate.mechanism, certificate.to_plan()
-    assert isinstance(mechanism, AdaptiveConfig)
-    mixtures, rounds = (Table(folder, certificate, "", number) for number in (0, 1))
+    assert isinstance(mechanism, AdaptiveConfig) and plan.data_schema is not None
+    mixtures, rounds = mechanism.components
     layout = part_layout(mechanism)
-    first = len(layout) - mechanism.components[1].num_rounds
-    _write_parts(folder, plan, job, backend, progress, layout[:first])
-    published = (rows.features for rows in mixtures.iter_rows())
-    model = PublicModel.of(mechanism, mixtures.feature_clip_norm, published)
-    weights = model.first
-    for done in rounds.iter_rows():
-        assert done.weights is not None
-        weights = model.after(done.weights, done.features)
+    first = len(layout) - rounds.num_rounds
+    _write_parts(folder, plan, job, backend, finished, progress, layout[:first])
+    published = (rows for number in range(first) for rows in part_features(folder, number))
+    model = PublicModel.of(mechanism, plan.data_schema.feature_clip_norm, published)
     threads = backend.threads if isinstance(backend, LocalBackend) else default_threads()
-    maker = Rounds(mechanism.components[1], job.records, job.key)
-    for number, pieces in enumerate(layout[first:]):
-        path = folder / part_name(first + number)
-        if path.exists():
-            continue
-        rows = maker.rows(number, weights, threads)
-        write_part(path, mechanism, [(1, rows)])
-        weights = model.after(weights, rows.features)
+    maker, weights = Rounds(rounds, job.records, job.key), model.first
+    for number, pieces in enumerate(layout[first:], start=first):
+        name = part_name(number)
+        if finished.is_whole(folder / name, name):
+            weights, features = part_features(folder, number)
+        else:
+            rows = maker.rows(number - first, weights, threads)
+            features = rows.features
+            made = [(WEIGHTS, rows._replace(features=weights)), (1, rows)]
+            write_part(folder / name, mechanism, made, partial(finished.record, name))
+        weights = model.after(weights, features)
         if progress is not None:
-            progress(pieces[0][1].stop + mixtures.num_mixtures, plan.num_mixtures)
+            progress(mixtures.num_mixtures + pieces[-1][1].stop, plan.num_mixtures)
 
 
 def _write_shared_parts(
@@ -448,15 +508,22 @@ def _write_shared_parts(
     return shared
 
 
-def _seal(folder: Path, certificate: Certificate, shared: dict[str, str]) -> str:
+def _seal(
+    folder: Path, certificate: Certificate, finished: FinishedFiles, shared: dict[str, str]
+) -> str:
     """Write the card and the certificate, which makes the folder a release; return its digest.
 
-    ``shared`` are the digests of parts that are elsewhere.
+    What the disk has must be what was written. ``shared`` are the digests of parts that are elsewhere.
     """
     for leftover in folder.rglob("*.tmp"):
         leftover.unlink()
     write_durably(folder / CARD_NAME, dataset_card(certificate).encode())
-    digests = dict(sorted((file_digests(folder) | shared).items()))
+    found = file_digests(folder)
+    for name, digest in found.items():
+        if name not in (CARD_NAME, PREPROCESSING_NAME) and digest != finished.digest(name):
+            allowed = "a part as this run wrote it; resume (--resume) makes it again"
+            _validate.fail(str(folder / name), allowed, "another file")
+    digests = dict(sorted((found | shared).items()))
     certificate = certificate.sealed(private=certificate.private, files=digests)
     write_durably(folder / FILE_NAME, certificate.to_bytes())
     return certificate.digest()
@@ -472,9 +539,7 @@ def _make_alike(folder: Path) -> None:
 
 
 def recheck_plan(plan: ReleasePlan) -> None:
-    """Account for the plan anew: a plan file that claims too little is refused."""
-    epsilon = account(plan.event, plan.delta).epsilon
-    if epsilon > stated_epsilon(plan.epsilon):  # another machine's plan has other last bits
-        _validate.fail(
-            "plan.epsilon", f"at least {epsilon!r}, what the mechanism costs", plan.epsilon
-        )
+    """Account for the plan anew, before anything is spent: a plan that states more epsilon or less
+    than its parameters give is refused.
+    """
+    recheck(plan.event, plan.epsilon, plan.delta, plan.accountants)

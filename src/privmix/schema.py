@@ -48,6 +48,12 @@ class Schema(FrozenModel):
             a table's columns. A table, to be released or scored, must then have the same columns
             in the same order.
 
+    Example:
+        >>> from privmix import Schema
+        >>> schema = Schema(classes=["no", "yes"], num_features=3, num_records=500, feature_clip_norm=1.0)
+        >>> schema.num_classes, schema.target, schema.label_clip_norm
+        (2, 'class', 1.0)
+
     """
 
     _seldom: ClassVar[tuple[str, ...]] = (
@@ -124,7 +130,7 @@ class Schema(FrozenModel):
     @field_validator("num_features", "num_records")
     @classmethod
     def _check_counts(cls, value: int, info: object) -> int:
-        return _validate.integer(getattr(info, "field_name", "count"), value)
+        return _validate.size(getattr(info, "field_name", "num_records"), value)
 
     @field_validator("feature_clip_norm", mode="before")
     @classmethod

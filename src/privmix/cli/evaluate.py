@@ -124,7 +124,7 @@ def evaluate_command(
     scored = _load(model, device)
     if scored.private is False:
         words = f"{NOT_PRIVATE}: this model was made with a test seed or for research, from a release or records"
-        ERR.print(f"{words} that it does not protect", markup=False)
+        ERR.print(f"{words} that it does not protect")
     strict = on_bad_record == "error" or (on_bad_record == "wrong" and scored.target != "class")
     check_source(source)
     header = FeaturesHeader.of_file(source)
@@ -255,14 +255,14 @@ def _load(path: Path, device: str | None) -> _Scored:
 def _load_folder(path: Path, device: str | None) -> _Scored:
     """Load a linear head on features: what other models stand on is not in their folders."""
     from privmix.dpsgd import LinearHead, TrainedModel
-    from privmix.dpsgd.model_certificate import read_certificate
+    from privmix.dpsgd.model_certificate import check_model_files, read_certificate
+    from privmix.foreign.files import ForeignFolder
     from privmix.inputs.labels import match_labels
     from privmix.learners.scores import accuracy
-    from privmix.publishing.folder import file_digests
 
     certificate = read_certificate(path)
-    if file_digests(path) != certificate.files:
-        _validate.fail(str(path), "a model as it was sealed; see privmix verify", "a changed one")
+    if changed := check_model_files(ForeignFolder(path), certificate):
+        _validate.fail(str(path), "a model as it was sealed; see privmix verify", changed[0])
     head = LinearHead(None, device=device or "cpu")
     if (facts := certificate.model).architecture != head.architecture or facts.kind != head.kind:
         allowed = "a model of features; score one of images in Python, by dpsgd.TrainedModel"

@@ -147,6 +147,8 @@ def plan_command(
             _validate.fail(option, "a number, unless --schema is given", "nothing")
         if facts is not None and value is not None:
             _validate.fail(option, "nothing beside --schema, which states it", value)
+        if value is not None:
+            _validate.size(name, value, place=option)
     known: dict[str, Any] = sizes if facts is None else planned_sizes(facts)
     unit = PrivacyUnit(unit_column, max_records_per_unit)
     if explain:
@@ -228,11 +230,12 @@ def _explain(sizes: dict[str, Any], epsilon: float | None, delta: float, as_json
             split = f"balance {a.label_balance:g}"
         table.add_row(a.design, center, rows, size, split, f"{a.predicted_error:.1%}")
     OUT.print(table)
-    OUT.print(
-        "centre: share of the budget for a private mean, subtracted before records are scaled.\n"
-        "split: share of the rest for rows of features (hybrid); label over feature noise.\n"
-        "The error is that of a reference population: it ranks designs, no more."
-    )
+    for line in (
+        "centre: share of the budget for a private mean, subtracted before records are scaled.",
+        "split: share of the rest for rows of features (hybrid); label over feature noise.",
+        "The error is that of a reference population: it ranks designs, no more.",
+    ):
+        OUT.print(line)
 
 
 def preprocessing_steps(
@@ -282,6 +285,8 @@ def make_plan(
     unit: PrivacyUnit = RECORD,
 ) -> ReleasePlan:
     """Plan with one unknown: the noise, epsilon, or what ``solve_for`` names."""
+    for name in ("num_records", "num_classes", "num_features"):
+        _validate.size(name, sizes[name])
     if epsilon is not None:
         _validate.real("--epsilon", epsilon, at_least=1e-6, at_most=1e4)
     if preprocessing and not any(isinstance(step, Center) for step in preprocessing):

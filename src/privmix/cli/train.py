@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -92,10 +93,10 @@ def train_command(
 
 
 def _image_shape(text: str) -> tuple[int, ...]:
-    parts = text.lower().split("x")
-    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+    found = re.fullmatch(r"([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})", text.lower())
+    if found is None:
         _validate.fail("--image-shape", "CHANNELSxHEIGHTxWIDTH, as in 3x32x32", repr(text))
-    return tuple(int(part) for part in parts)
+    return tuple(map(int, found.groups()))
 
 
 def _set_options(made: Any, learner: str, **options: Any) -> None:

@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors.numpy import load, save
 
 from privmix import _validate
-from privmix.accounting import account
-from privmix.accounting.stated import stated_epsilon
+from privmix._validate import printable
 from privmix.dpsgd.augmentation import check_augmentation
 from privmix.dpsgd.gradients import (
     GradientSource,
@@ -47,11 +46,13 @@ from privmix.dpsgd.training_records import (
 )
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.feature_names import check_names, names_of
-from privmix.noise import rounded_gaussian
+from privmix.noise import noise_stddev, rounded_gaussian
+from privmix.planning.recheck import recheck
 from privmix.publishing.certificate import FILE_NAME
 from privmix.publishing.folder import file_digests
 from privmix.records.bounded import Progress
 from privmix.rng import MasterKey
+from privmix.running.finished import check_sealed, read_checked, warn_of_damage, write_checked
 from privmix.running.journal import Journal, RunFolder, check_out, make_once, write_durably
 from privmix.running.ledger import ledger_charge
 from privmix.sampling import bernoulli_inclusions
@@ -168,7 +169,7 @@ def fit(
         ledger,
         dataset_id,
         config.event,
-        name=str(out),
+        name=printable(out),
         kind="model",
         private=not research and test_seed is None,
         who=who,
@@ -183,7 +184,10 @@ def fit(
         + (b"" if extractor is None else extractor.content())
     ).digest()
 
+    made_here = False
+
     def make(run: RunFolder, journal: Journal) -> str:
+        nonlocal made_here
         key, device = journal.key, model.device
         samples = None if public is None else as_samples(public, config.num_classes, device)
         histograms = GradientHistograms(config) if research else None
@@ -193,12 +197,16 @@ def fit(
             steps = Steps(config, records, source, key)
             trained = _train(steps, parameters, run.folder, histograms, progress)
         stamped = certificate.sealed(private=journal.private, files={})
-        return _seal(run.release_folder, stamped, model.state(config, trained), histograms)
+        digest = _seal(run.release_folder, stamped, model.state(config, trained), histograms)
+        made_here = True
+        return digest
 
     def finish(run: RunFolder) -> None:
         sealed = read_certificate(run.release_folder)
         if sealed.sealed(private=True, files={}) != certificate:
             _validate.fail(f"resuming {out}", "the plan it was begun with", "another")
+        if not made_here:  # the key is gone, so that nothing can be made again
+            check_sealed(run, sealed.files)
 
     begun = Journal(context=context.hex(), private=not research)
     make_once(target, begun, make, finish, resume=resume, charge=charge, test_seed=test_seed)
@@ -213,8 +221,8 @@ def check_training(
     research: bool = False,
 ) -> TrainingRecords | None:
     """Refuse what :func:`fit` would refuse of its public arguments; return the synthetic records."""
-    _recheck(plan)
     config = plan.config
+    recheck(config.event, plan.epsilon, plan.delta, plan.accountants)
     with deterministic(model.device):
         model.check(config)
     if {"jitter", "blur", "sobel"} & set(config.augmentation.transforms):
@@ -268,7 +276,7 @@ class Steps:
         total = total + rounded_gaussian(
             self._key.stream("noise", block=step),
             self._key.stream("noise-extra", block=step),
-            config.noise_multiplier * grid.sensitivity,
+            noise_stddev(config.noise_multiplier, grid.sensitivity),
             total.size,
         )
         return np.asarray(total / (grid.units * config.batch_size / config.microbatch_size))
@@ -285,8 +293,11 @@ def _train(
     config = steps.config
     checkpoint = folder / _STATE_NAME
     velocity, start = np.zeros_like(parameters), 0
-    if checkpoint.exists():
-        saved = load(checkpoint.read_bytes())
+    content = read_checked(checkpoint)
+    if content is None and checkpoint.exists():
+        warn_of_damage(_STATE_NAME)
+    if content is not None:
+        saved = load(content)
         parameters, velocity, start = saved["parameters"], saved["velocity"], int(saved["step"][0])
     due = monotonic() + _CHECKPOINT_SECONDS
     for step in range(start, config.num_steps):
@@ -303,7 +314,7 @@ def _train(
                 "velocity": velocity,
                 "step": np.array([step + 1]),
             }
-            write_durably(checkpoint, save(tensors), mode=0o600)
+            write_checked(checkpoint, save(tensors))
             due = monotonic() + _CHECKPOINT_SECONDS
     return parameters
 
@@ -320,14 +331,6 @@ def _facts(
         feature_cache=getattr(model, "feature_cache", "none"),
         shapes=shapes,
     )
-
-
-def _recheck(plan: TrainingPlan) -> None:
-    """Account for the plan anew: a plan that claims too little is refused."""
-    epsilon = account(plan.config.event, plan.delta).epsilon
-    if epsilon > stated_epsilon(plan.epsilon):  # another machine's plan has other last bits
-        allowed = f"at least {epsilon!r}, what the mechanism costs"
-        _validate.fail("plan.epsilon", allowed, plan.epsilon)
 
 
 def _seal(

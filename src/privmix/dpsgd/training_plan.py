@@ -206,6 +206,21 @@ def plan_training(
         InvalidInputError: A setting out of range, both or neither of ``epochs`` and
             ``noise_multiplier``, or a target that no noise or number of steps meets.
 
+    Example:
+        >>> from privmix.dpsgd import AugmentationPlan, plan_training
+        >>> plan = plan_training(
+        ...     target_epsilon=1.0,
+        ...     target_delta=1e-5,
+        ...     epochs=2,
+        ...     batch_size=100,
+        ...     num_records=1000,
+        ...     classes=range(3),
+        ...     input_shape=(16,),
+        ...     augmentation=AugmentationPlan.plain(),
+        ... )
+        >>> plan.epsilon <= 1.0, plan.config.num_steps
+        (True, 20)
+
     """
     target = _validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4)
     delta = _validate.delta("target_delta", target_delta)

@@ -101,7 +101,7 @@ def learn_rounds(release: ReleaseLike, class_prior: ArrayLike | None) -> Learnt:
 
 
 def _pairs(release: Release) -> Iterator[tuple[Weights, NDArray[np.float32]]]:
-    for rows in release.tables[1].iter_rows():
+    for rows in release.iter_rounds():
         assert rows.weights is not None
         yield rows.weights, rows.features
 

@@ -20,7 +20,7 @@ from privmix.accounting.guarantee import NOT_PRIVATE, NotPrivateWarning
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.feature_names import check_names, names_of
 from privmix.preprocess import Preprocessor
-from privmix.publishing.release import Release
+from privmix.publishing.release import Release, Table
 from privmix.schema import Target
 
 _LEAST_PRIOR = 1e-12
@@ -116,9 +116,16 @@ def as_release(release: ReleaseOrFolder) -> ReleaseLike:
     """Open a release's folder; return anything that reads like a release as it is.
 
     Of a release that protects nobody it warns.
+
+    Raises:
+        InvalidInputError: No release; or a certificate that says more of its rows than its parts hold,
+            by which a learner would take memory.
+
     """
     if isinstance(release, str | PathLike):
         release = Release(Path(release))
+    if isinstance(release, Table):
+        _ = release.parts.layout
     if not hasattr(release, "iter_blocks"):
         allowed = "a privmix.Release or its folder: learners see no records"
         _validate.fail("release", allowed, type(release).__name__)

@@ -151,6 +151,16 @@ class NoiseAwareClassifier(LinearClassifier):
 
     And those of ``LinearClassifier``.
 
+    Example:
+        >>> import numpy as np
+        >>> from privmix import NoiseAwareClassifier, Schema, plan_release, release
+        >>> schema = Schema(classes=["a", "b"], num_features=2, num_records=900, feature_clip_norm=1.0)
+        >>> plan = plan_release(schema, target_epsilon=8.0, target_delta=1e-5, design="stratified")
+        >>> x, y = np.eye(2)[np.arange(900) % 2], np.array(["a", "b"])[np.arange(900) % 2]
+        >>> model = NoiseAwareClassifier().fit(release(x, y, plan, out="classes"))
+        >>> model.predict(np.eye(2))
+        array(['a', 'b'], dtype='<U1')
+
     """
 
     class_prior_: Vector | None

@@ -12,8 +12,8 @@ from privmix._validate import FrozenModel
 from privmix.accounting import Event, GaussianEvent
 from privmix.accounting.events import NeighboringRelation
 from privmix.clipping import FixedPoint
-from privmix.mechanism.mixtures import ROUNDING_ALLOWANCE, check_target
-from privmix.noise import MAX_STDDEV
+from privmix.mechanism.mixtures import check_target
+from privmix.noise import MAX_STDDEV, noise_stddev
 from privmix.records.bounded import shard_records
 from privmix.sampling import RowBlock, row_blocks
 from privmix.schema import Target
@@ -75,7 +75,7 @@ class ResidualConfig(FrozenModel):
 
     def check_noise_range(self) -> None:
         """Refuse noise beyond what the sampler draws; calibration may pass such values on its way."""
-        largest = MAX_STDDEV / 2**30 / ROUNDING_ALLOWANCE
+        largest = MAX_STDDEV / 2**30 / (1 + 1e-9)
         _validate.real("noise_multiplier", self.noise_multiplier, above=0.0, at_most=largest)
 
     @property
@@ -110,12 +110,7 @@ class ResidualConfig(FrozenModel):
 
     def noise_stddev(self, sensitivity: float) -> float:
         """Noise stddev of the sums of features of norm at most ``sensitivity``, in integers."""
-        return (
-            self.noise_multiplier
-            * self.residual_grid.sensitivity
-            * sensitivity
-            * ROUNDING_ALLOWANCE
-        )
+        return noise_stddev(self.noise_multiplier, self.residual_grid.sensitivity * sensitivity)
 
     def published_stddev(self, clip_norm: float, part: Literal["feature", "label"]) -> float:
         """Noise stddev of a published number, in the units of ``clip_norm``."""

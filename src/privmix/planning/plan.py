@@ -61,7 +61,7 @@ class PrivacyUnit(NamedTuple):
             return
         if not isinstance(self.column, str) or not self.column.strip() or self.column == "record":
             _validate.fail("unit_column", "a name other than 'record'", repr(self.column))
-        _validate.integer("max_records_per_unit", self.max_records, at_most=10**6)
+        _validate.size("max_records_per_unit", self.max_records)
         if relation != "add_or_remove_one":
             # Replacing a unit by another changes the number of records.
             allowed = "nothing for a release under replace_one, whose number of records is fixed"
@@ -260,6 +260,7 @@ class ReleasePlan(FrozenModel):
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
             _validate.fail(place or "plan", "valid JSON", str(error)[:80])
+        _validate.refuse_repeated(place or "plan", text)
         if not isinstance(data, dict):
             _validate.fail(place or "plan", "a JSON object", type(data).__name__)
         own = {field.alias or name for name, field in cls.model_fields.items()}

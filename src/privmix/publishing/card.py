@@ -34,9 +34,10 @@ def dataset_card(certificate: Certificate) -> str:
     if mechanism.design == "adaptive":
         described = (
             f"- `component`: {names}\n"
-            "- `label`: the class of a residual row, as an index into the classes; null elsewhere\n"
-            "- `weights`: the public model's weights of that class in that round, for features in "
-            "clip norms; null elsewhere\n"
+            "- `label`: the class of a residual row, or of a row of weights, as an index into the "
+            "classes; null elsewhere\n\n"
+            "Rows of `weights` carry no noise. Those before the residuals of a round are the public "
+            "model's\nweights in that round, for features in clip norms.\n"
         )
         kind = (
             "a sum of private records, chosen at random or, in rounds, weighted by how far\na public "

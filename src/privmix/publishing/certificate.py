@@ -33,7 +33,7 @@ FORMAT_VERSION: Literal[1] = 1
 FILE_NAME = "certificate.json"
 SIGNATURE_NAME = "certificate.json.sig"  # of the certificate's bytes, so no file that it lists
 
-_LIBRARIES = ("privmix", "cryptography", "dp-accounting", "numba", "numpy", "pyarrow", "scipy")
+_LIBRARIES = ("privmix", "cryptography", "numba", "numpy", "pyarrow", "scipy")
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}")
 # Of what follows by plain arithmetic: no more than what mathematical libraries differ in.
 _TOLERANCE = 1e-12

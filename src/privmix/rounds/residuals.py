@@ -17,10 +17,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from privmix.compiling import kernel
 from privmix.mechanism import ResidualConfig
 from privmix.mixer import Rows
 from privmix.mixing import divide
@@ -150,7 +150,7 @@ def add_residuals(
     total += (residuals.T.astype(np.float64) @ features).astype(np.int64)
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _residuals(
     scores: NDArray[np.float64], labels: NDArray[np.int32], unit: float
 ) -> None:  # pragma: no cover - compiled
