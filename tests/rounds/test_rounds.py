@@ -273,7 +273,7 @@ class TestVerification:
             return vectors
 
         rewrite(sealed, tmp_path / "out", "features", change)
-        assert "weights: allowed is finite" in " ".join(verify(tmp_path / "out").reasons)
+        assert "allowed is finite numbers" in " ".join(verify(tmp_path / "out").reasons)
 
     def test_reordered_labels(self, sealed, tmp_path):
         rewrite(sealed, tmp_path / "out", "label", lambda labels, *_: labels[::-1])

@@ -285,14 +285,14 @@ class Table:
 class Release(Table):
     """A release folder, opened for reading; arrays are read when first asked for.
 
-    A ``hybrid`` release has two ``tables``; its other attributes are those of the first, the class
-    sums, except ``design`` and ``num_mixtures``.
+    A ``hybrid`` or ``adaptive`` release has two ``tables``; its other attributes are those of the first,
+    the class sums or the signed rows, except ``design`` and ``num_mixtures``.
 
     Attributes:
         folder: The release folder.
         certificate: Its certificate. Opening a release does not check it: ``privmix.verify`` does.
         certificate_digest: SHA-256 of the certificate's file.
-        tables: The tables of the release, one but for ``hybrid``.
+        tables: The tables of the release, one but for ``hybrid`` and ``adaptive``.
 
     Example:
         >>> import numpy as np
@@ -343,8 +343,6 @@ class Release(Table):
         weights = self.parts.read(WEIGHTS)
         for rows, (place, table) in zip(self.tables[1].iter_rows(), weights, strict=True):
             found = _matrix(place, table.column("features"), self.num_features)
-            if not np.isfinite(found).all():
-                _validate.fail(f"{place}: weights", "finite numbers", "others")
             yield rows._replace(weights=found)
 
     @property
