@@ -346,7 +346,8 @@ def release_records(
 def _check_rounds_place(store: str | None) -> None:
     """Refuse a store for rounds, each of which is read for the next."""
     if store is not None:
-        _validate.fail("store", "nothing for design adaptive", store)
+        allowed = "nothing for design adaptive; plan another, such as --design hybrid"
+        _validate.fail("store", allowed, store)
 
 
 def check_units(plan: ReleasePlan, given: bool) -> None:
