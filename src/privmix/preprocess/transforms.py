@@ -5,15 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privmix.compiling import kernel
-
-if TYPE_CHECKING:
-    from privmix.rng import KeyStream
 
 Matrix = NDArray[np.float64]
 
@@ -76,6 +72,8 @@ def projected(features: Matrix, directions: Matrix) -> Matrix:
 @lru_cache(maxsize=4)
 def random_signs(seed: int, num_directions: int, num_features: int) -> Matrix:
     """Return the (num_directions, num_features) matrix of a random projection, read-only."""
+    from privmix.rng import KeyStream
+
     name = f"privmix random projection {seed} {num_directions} {num_features}"
     count = num_directions * num_features
     words = KeyStream(hashlib.sha256(name.encode()).digest()).words(math.ceil(count / 64))
