@@ -28,7 +28,10 @@ from privmix.table_schema import TableSchema
 
 Image = pytest.importorskip("PIL.Image")
 
-NOT_PRIVATE = "certificate: private is false, the release protects nobody"
+NOT_PRIVATE = (
+    "certificate: private is false: NOT PRIVATE: made with a test seed, which anybody can guess; it "
+    "protects nobody"
+)
 COUNT = 24
 CLASSES = ["cat", "dog", "eel"]
 LABELS = [CLASSES[i % 3] for i in range(COUNT)]
