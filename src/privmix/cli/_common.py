@@ -107,7 +107,6 @@ UnitNormOption = Annotated[
     bool, typer.Option("--unit-norm", help="Scale records to the clip norm, at no cost.")
 ]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="Schema file (JSON).")]
-Label = Annotated[str | None, typer.Option("--label", help="Label column of a table.")]
 LabelColumns = Annotated[
     list[str] | None,
     typer.Option(
