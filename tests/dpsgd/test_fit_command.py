@@ -254,7 +254,7 @@ def test_a_bad_record_is_named_without_an_option_that_is_not_there(texts):
     assert not (folder / ".second.features").exists()
 
 
-def test_owners_are_not_protected_and_not_overlooked(texts):
+def test_owners_are_not_overlooked_and_protected_on_request(texts):
     folder, spec = texts
     lines = (folder / "t.csv").read_text().splitlines()
     owned = [f"{line},p{i % 30}" for i, line in enumerate(lines[1:])]
@@ -263,10 +263,18 @@ def test_owners_are_not_protected_and_not_overlooked(texts):
     words = ("--extractor", spec, "--unit-column", "who", "--out", features)
     arguments = ["extract", folder / "t.csv", *RAW, *words]
     CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
-    with pytest.raises(
-        InvalidInputError, match="fit protects records.*owners too, in column 'who'"
-    ):
+    with pytest.raises(InvalidInputError, match="--unit-column: .*beside the column 'who'"):
         fit_texts(folder, features, "--label", "intent")
+    assert not (folder / "fitted").exists()
+    most = ("--max-records-per-unit", "2")
+    vectors = (features, "--label", "intent", "--unit-column", "who")
+    raw = (folder / "t.csv", *RAW, "--extractor", spec, "--unit-column", "who")
+    for out, given in (("vectors", vectors), ("raw", raw)):
+        result = fit_texts(folder, *given, *most, out=out)
+        assert result.exit_code == 0, result.output
+        certificate = read_certificate(folder / out)
+        assert (certificate.unit_column, certificate.max_records_per_unit) == ("who", 2)
+        assert "80 records of 30 units, of which 60 take part" in " ".join(result.stderr.split())
 
 
 def test_what_a_folder_cannot_rebuild_is_sent_to_python(images):
