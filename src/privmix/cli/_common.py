@@ -48,7 +48,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Design = Annotated[
     str | None, typer.Option(help=f"One of {', '.join(DESIGNS)} [auto: see plan --explain].")
 ]
-MixSize = Annotated[float | None, typer.Option(help="Planned records in a row [64].")]
+MixSize = Annotated[
+    float | None,
+    typer.Option(help="Planned records in a row [64, or by the rule of --design auto]."),
+]
 NumMixtures = Annotated[
     int | None,
     typer.Option(
@@ -72,14 +75,16 @@ Eligibility = Annotated[
     str | None, typer.Option(help="hierarchical: balanced or random [balanced].")
 ]
 FeatureBudget = Annotated[
-    float | None, typer.Option(help="hybrid: share of the budget for signed rows [0.25].")
+    float | None,
+    typer.Option(help="hybrid: share of the budget for signed rows [0.25, or by that rule]."),
 ]
 Weights = Annotated[str | None, typer.Option(help="uniform: dirichlet, for random weights.")]
 Alpha = Annotated[float | None, typer.Option(help="Dirichlet concentration.")]
 WeightClip = Annotated[float | None, typer.Option(help="Upper bound on a random weight.")]
 Relation = Annotated[str | None, typer.Option(help="transposed: add_or_remove_one or replace_one.")]
 LabelBalance = Annotated[
-    float | None, typer.Option(help="Label over feature noise multiplier [sqrt 2].")
+    float | None,
+    typer.Option(help="Label over feature noise multiplier [sqrt 2, or by that rule]."),
 ]
 CenterOption = Annotated[
     float | None,

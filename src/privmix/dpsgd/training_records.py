@@ -154,11 +154,20 @@ def check_records(
     )
     if len(array) != len(found):
         _validate.fail("labels", f"one label for each of the {len(array)} records", len(found))
-    owners = None if units is None else match_units(units)
-    if owners is not None and owners.codes.size != len(array):
-        allowed = f"one identifier for each of the {len(array)} records"
-        _validate.fail("units", allowed, owners.codes.size)
+    owners = None if units is None else _owners(units, len(array))
     return TrainingRecords(array, found, owners)
+
+
+def _owners(units: ArrayLike, count: int) -> Units:
+    """Match owners; each record must have one."""
+    found = match_units(units, strict=False)
+    if found.codes.size != count:
+        allowed = f"one identifier for each of the {count} records"
+        _validate.fail("units", allowed, found.codes.size)
+    if found.missing.any():
+        first = int(np.flatnonzero(found.missing)[0])
+        _validate.fail(f"units[{first}]", "an identifier", "nothing, or bytes that are no text")
+    return found
 
 
 def _weights(labels: ArrayLike, num_classes: int) -> NDArray[np.float32]:
