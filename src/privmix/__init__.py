@@ -7,6 +7,7 @@ The main job::
     plan = privmix.plan_release(schema, target_epsilon=1.0, target_delta=1e-5)   # no data
     release = privmix.release(x, y, plan, out="release/")                        # spends the budget
     model = privmix.NoiseAwareClassifier().fit(release)
+    X, y = privmix.synthesize(release, 10_000)          # records for any other learner
 """
 
 from importlib import import_module
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         TorchNetworkClassifier,
         load_model,
         save_model,
+        synthesize,
     )
 
 __version__ = version("privmix")
@@ -62,6 +64,7 @@ __all__ = [
     "plan_release",
     "release",
     "save_model",
+    "synthesize",
     "verify",
 ]
 

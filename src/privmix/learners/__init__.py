@@ -12,6 +12,7 @@ from privmix.learners.noise_aware import NoiseAwareClassifier
 from privmix.learners.regression import NoiseAwareRegressor
 from privmix.learners.scores import score
 from privmix.learners.softmax import KLSoftmaxClassifier
+from privmix.learners.synthesis import SyntheticRecords, Synthesizer, synthesize
 
 __all__ = [
     "LEARNERS",
@@ -25,9 +26,12 @@ __all__ = [
     "NoiseAwareClassifier",
     "NoiseAwareRegressor",
     "ReleaseLike",
+    "SyntheticRecords",
+    "Synthesizer",
     "TorchNetworkClassifier",
     "dpmix_network",
     "load_model",
     "save_model",
     "score",
+    "synthesize",
 ]
