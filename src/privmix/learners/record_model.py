@@ -64,7 +64,7 @@ class ClassModel:
         if release.design == "stratified":
             return cls._isotropic(release, prior, norm)
         if release.design == "hybrid":
-            moments = hybrid_moments(*cast(HybridLike, release).tables)
+            moments = _with_sizes(hybrid_moments(*cast(HybridLike, release).tables), prior)
         else:
             moments = mixed_moments(release)
         means = moments.mean + class_offsets(moments.offsets, moments.offset_noise, prior)
@@ -80,7 +80,8 @@ class ClassModel:
         """Class sums alone say nothing of how records vary, but that none is beyond the clip norm."""
         sums, noise = class_means(release)
         mean = sums.mean(axis=0)
-        means = mean + class_offsets(sums - mean, noise, prior)
+        sizes = prior * len(prior)
+        means = mean + class_offsets(sums - np.outer(sizes, mean), noise, prior)
         width = len(mean)
         left = release.feature_clip_norm**2 - float(prior @ (means**2).sum(axis=1))
         variances = np.full(width, max(left, 0.0) / width)
@@ -223,6 +224,16 @@ def _estimated_prior(release: ReleaseLike) -> Vector:
 def _shares(sizes: Vector) -> Vector:
     sizes = np.maximum(sizes, 0.0)
     return sizes / sizes.sum() if sizes.any() else np.full(len(sizes), 1 / len(sizes))
+
+
+def _with_sizes(moments: PopulationMoments, prior: Vector) -> PopulationMoments:
+    """Take offsets of class sums from the mean by the classes' sizes as they are drawn.
+
+    The sizes that the sums' lengths show suppose that class means are alike in length.
+    """
+    sizes = prior * len(prior)
+    offsets = moments.offsets + np.outer(moments.class_sizes - sizes, moments.mean)
+    return replace(moments, offsets=offsets, class_sizes=sizes)
 
 
 def class_offsets(offsets: Matrix, noise: float, prior: Vector) -> Matrix:

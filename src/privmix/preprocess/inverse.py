@@ -20,6 +20,8 @@ from privmix.preprocess.transforms import clipped, rescaled
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
 
+_UNDONE = (Center, ClassCounts, PublicStatistics, UnitNorm)
+
 
 @dataclass(frozen=True)
 class Stretch:
@@ -55,6 +57,8 @@ class Inverse:
     @classmethod
     def of(cls, preprocessor: Preprocessor) -> Self | None:
         """Return the inverse, or None where a step drops directions: a projection or a selection."""
+        if not all(isinstance(step, _UNDONE) for step in preprocessor.steps):
+            return None
         width = preprocessor.num_inputs
         offset, scale, direction = np.zeros(width), np.ones(width), False
         found = []
@@ -69,8 +73,6 @@ class Inverse:
             elif isinstance(step, PublicStatistics):
                 stddev = np.array(step.stddev or 1.0)
                 offset, scale = np.array(step.mean) + stddev * offset, stddev * scale
-            elif not isinstance(step, ClassCounts):
-                return None
         found.append(Stretch(offset, scale, direction))
         return cls(tuple(found), preprocessor.facts.clip_norm)
 
