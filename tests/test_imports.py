@@ -39,6 +39,7 @@ ORDER = [
     "dpsgd",
     "spending",
     "datasets",
+    "comparing",
     "cli",
 ]
 MOST_FILES = 14  # directly under src/privmix
