@@ -67,13 +67,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--num-records", type=int, default=20_000)
-    parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=["logistic", "mlp", "forest"])
+    parser.add_argument(
+        "--learners", nargs="+", choices=LEARNERS, default=["logistic", "mlp", "forest"]
+    )
     parser.add_argument("--cache", type=Path, default=Path("/tmp/privmix-benchmarks"))
     options = parser.parse_args()
     data = DATASETS[options.dataset](Path(os.environ["PRIVMIX_DATA"]), options.cache)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     found = [run(data, options.epsilon, s, options.num_records, options.learners) for s in seeds]
-    print(f"{options.dataset}, epsilon {options.epsilon:g}, {options.num_records} synthetic records")
+    print(
+        f"{options.dataset}, epsilon {options.epsilon:g}, {options.num_records} synthetic records"
+    )
     for name in found[0]:
         values = [100 * one[name] for one in found]
         spread = f" +- {statistics.stdev(values):.1f}" if len(values) > 1 else ""

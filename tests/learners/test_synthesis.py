@@ -7,7 +7,6 @@ import shutil
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 

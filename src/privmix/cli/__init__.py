@@ -16,7 +16,9 @@ from privmix._validate import InvalidInputError
 from privmix.cli._common import ERR, OUT, app
 
 # Importing a command's module registers it; the order is that of the help.
-_COMMANDS = "schema plan account extract release verify train evaluate synthesize compare fit ledger demo"
+_COMMANDS = (
+    "schema plan account extract release verify train evaluate synthesize compare fit ledger demo"
+)
 for _command in _COMMANDS.split():
     import_module(f"privmix.cli.{_command}")
 

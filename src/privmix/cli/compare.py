@@ -18,7 +18,9 @@ def compare_command(
     ],
     synthetic: Annotated[
         Path,
-        typer.Argument(metavar="SYNTHETIC", help="Synthetic records, or a release to draw them from."),
+        typer.Argument(
+            metavar="SYNTHETIC", help="Synthetic records, or a release to draw them from."
+        ),
     ],
     label: Annotated[str, typer.Option(help="Name of the label column.")] = "label",
     html: Annotated[Path | None, typer.Option(help="Write a page here as well.")] = None,

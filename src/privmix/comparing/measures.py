@@ -235,7 +235,10 @@ def _models(
 
 def _nearest(seen: Matrix, held: Matrix, made: Matrix) -> dict[str, Any]:
     index = NearestNeighbors(n_neighbors=1).fit(seen)
-    apart = {"held_out": index.kneighbors(held)[0][:, 0], "synthetic": index.kneighbors(made)[0][:, 0]}
+    apart = {
+        "held_out": index.kneighbors(held)[0][:, 0],
+        "synthetic": index.kneighbors(made)[0][:, 0],
+    }
     near = float(np.quantile(apart["held_out"], 0.05))
     return {
         name: {"median": float(np.median(d)), "quantile_05": float(np.quantile(d, 0.05))}

@@ -25,7 +25,9 @@ def tables(found: dict[str, Any]) -> Iterator[Table]:
         [("real", str(records["real"])), ("synthetic", str(records["synthetic"]))],
     )
     columns = sorted(found["columns"].items(), key=lambda item: item[1]["likeness"])
-    lines = [(name, part["kind"], f"{part['likeness']:.3f}") for name, part in columns]
+    lines: list[tuple[str, ...]] = [
+        (name, part["kind"], f"{part['likeness']:.3f}") for name, part in columns
+    ]
     yield "Columns: likeness from 0 to 1", ("column", "kind", "likeness"), lines
     apart = found["correlations"]
     yield (
@@ -42,9 +44,15 @@ def tables(found: dict[str, Any]) -> Iterator[Table]:
     lines = [(n, f"{part['real']:.3f}", f"{part['synthetic']:.3f}") for n, part in shares]
     yield "Labels: shares", ("label", "real", "synthetic"), lines
     models = {name: part for name, part in found["models"].items() if name != "score"}
-    lines = [(n, *(_number(part.get(k)) for k in ("real", "synthetic"))) for n, part in models.items()]
+    lines = [
+        (n, *(_number(part.get(k)) for k in ("real", "synthetic"))) for n, part in models.items()
+    ]
     score = found["models"].get("score", "score")
-    yield f"Models tested on real records: {score}", ("model", "trained on real", "on synthetic"), lines
+    yield (
+        f"Models tested on real records: {score}",
+        ("model", "trained on real", "on synthetic"),
+        lines,
+    )
     near = found["nearest"]
     lines = [
         (name.replace("_", " "), f"{near[name]['median']:.3f}", f"{near[name]['quantile_05']:.3f}")
@@ -75,7 +83,8 @@ def to_html(found: dict[str, Any]) -> str:
     for title, header, lines in tables(found):
         cells = "".join(f"<th>{escape(text)}</th>" for text in header)
         rows = "".join(
-            "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in line) + "</tr>\n" for line in lines
+            "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in line) + "</tr>\n"
+            for line in lines
         )
         body.append(f"<h2>{escape(title)}</h2>\n<table><tr>{cells}</tr>\n{rows}</table>")
     joined = "\n".join(body)

@@ -12,7 +12,7 @@ from privmix.learners.noise_aware import NoiseAwareClassifier
 from privmix.learners.regression import NoiseAwareRegressor
 from privmix.learners.scores import score
 from privmix.learners.softmax import KLSoftmaxClassifier
-from privmix.learners.synthesis import SyntheticRecords, Synthesizer, synthesize
+from privmix.learners.synthesis import Synthesizer, SyntheticRecords, synthesize
 
 __all__ = [
     "LEARNERS",
@@ -26,8 +26,8 @@ __all__ = [
     "NoiseAwareClassifier",
     "NoiseAwareRegressor",
     "ReleaseLike",
-    "SyntheticRecords",
     "Synthesizer",
+    "SyntheticRecords",
     "TorchNetworkClassifier",
     "dpmix_network",
     "load_model",

@@ -20,7 +20,7 @@ from privmix.learners.population import (
     mixed_moments,
     target_moments,
 )
-from privmix.learners.regression import REGRESSION_DESIGNS, shrunk_least_squares
+from privmix.learners.regression import shrunk_least_squares
 from privmix.preprocess import UnitNorm
 
 _TINY = np.finfo(float).tiny

@@ -20,7 +20,6 @@ from privmix.features.tabular import TabularExtractor
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.learners.base import (
     Matrix,
-    ReleaseLike,
     ReleaseOrFolder,
     as_release,
     target_of,
@@ -133,9 +132,12 @@ class SyntheticRecords:
 
     def to_arrow(self) -> pa.Table:
         """Return columns and labels as one Arrow table; features are ``x0``, ``x1`` and so on."""
-        return arrow_table(Chunk(np.zeros((0, 0), np.float32), self.labels, self.table)
-                           if self.vectors is None
-                           else Chunk(self.vectors, self.labels, None), self.names)
+        return arrow_table(
+            Chunk(np.zeros((0, 0), np.float32), self.labels, self.table)
+            if self.vectors is None
+            else Chunk(self.vectors, self.labels, None),
+            self.names,
+        )
 
     def to_pandas(self) -> Any:
         """Return columns and labels as a pandas data frame."""
@@ -146,14 +148,18 @@ def arrow_table(chunk: Chunk, names: tuple[str, ...]) -> pa.Table:
     """Return a run of records as an Arrow table: columns or features, then labels."""
     if chunk.table is None:
         width = chunk.features.shape[1]
-        columns = {f"x{i}": pa.array(np.ascontiguousarray(chunk.features[:, i])) for i in range(width)}
+        columns = {
+            f"x{i}": pa.array(np.ascontiguousarray(chunk.features[:, i])) for i in range(width)
+        }
     else:
         columns = {name: chunk.table[name] for name in chunk.table.column_names}
     labels = chunk.labels[:, None] if chunk.labels.ndim == 1 else chunk.labels
     for j, name in enumerate(names):
         if name in columns:
             _validate.fail("label", f"another name than the column's, {name}", name)
-        columns[name] = pa.array(labels[:, j].tolist() if labels.dtype.kind == "U" else labels[:, j])
+        columns[name] = pa.array(
+            labels[:, j].tolist() if labels.dtype.kind == "U" else labels[:, j]
+        )
     return pa.table(columns)
 
 
@@ -295,8 +301,9 @@ class Synthesizer:
         if inverse is None or not inverse.loses_lengths:
             return
         self._lengths = "clip norm"
-        last, unit = inverse.stretches[-1], mixed / np.maximum(
-            np.linalg.norm(mixed, axis=1, keepdims=True), np.finfo(float).tiny
+        last, unit = (
+            inverse.stretches[-1],
+            mixed / np.maximum(np.linalg.norm(mixed, axis=1, keepdims=True), np.finfo(float).tiny),
         )
         directions = last.scale * unit
         if self.table_schema is not None:
@@ -360,7 +367,9 @@ class Synthesizer:
         if self._target == "soft":
             weights = np.maximum(drawn, 0.0)
             total = weights.sum(axis=1, keepdims=True)
-            return np.where(total > 0, weights / np.where(total > 0, total, 1.0), 1 / drawn.shape[1])
+            return np.where(
+                total > 0, weights / np.where(total > 0, total, 1.0), 1 / drawn.shape[1]
+            )
         bounds = np.array(self.release.schema.target_bounds)  # type: ignore[attr-defined]
         low, high = bounds.T
         numbers = low + (np.clip(drawn, -1.0, 1.0) + 1) / 2 * (high - low)

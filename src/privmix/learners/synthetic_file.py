@@ -11,13 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from numpy.lib import format as npy_format
 
 from privmix import _validate
-from privmix.learners.synthesis import Chunk, SyntheticFacts, Synthesizer, arrow_table
+from privmix.learners.synthesis import Chunk, Synthesizer, SyntheticFacts, arrow_table
 
 SUFFIXES = (".parquet", ".csv", ".npz")
 Progress = Callable[[int, int | None], object]
@@ -87,9 +86,7 @@ def _counted(chunks: Iterator[Chunk], total: int, progress: Progress | None) -> 
             progress(done, total)
 
 
-def _write_columns(
-    chunks: Iterator[Chunk], source: Synthesizer, suffix: str, path: Path
-) -> None:
+def _write_columns(chunks: Iterator[Chunk], source: Synthesizer, suffix: str, path: Path) -> None:
     writer = None
     try:
         for chunk in chunks:
@@ -103,9 +100,7 @@ def _write_columns(
             writer.close()
 
 
-def _write_npz(
-    chunks: Iterator[Chunk], source: Synthesizer, num_records: int, path: Path
-) -> None:
+def _write_npz(chunks: Iterator[Chunk], source: Synthesizer, num_records: int, path: Path) -> None:
     """Write arrays member by member; features go to the archive as they are drawn."""
     labels = []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
