@@ -4,13 +4,25 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types check format clean
+.PHONY: demo test quick mutations fuzz lint types check format clean
 
 demo: $(STAMP)
 	$(BIN)/privmix demo
 
 test: $(STAMP)
 	$(BIN)/pytest -n auto
+
+# All but the slowest tests: what to run after every change.
+quick: $(STAMP)
+	$(BIN)/pytest -n auto -m "not slow"
+
+# Puts faults into copies of the tree, one at a time; each must be noticed. Takes half an hour.
+mutations: $(STAMP)
+	$(BIN)/python tests/mutations/run.py
+
+# The long form of tests/fuzz: hours. FUZZ="plan --every 5" takes a part.
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 lint: $(STAMP)
 	$(BIN)/ruff check src tests benchmarks docs examples

@@ -21,8 +21,7 @@ import time
 
 import numpy as np
 
-from privmix.backends import Job
-from privmix.backends import dask as back_end
+from privmix.backends import Job, dask_run
 from privmix.backends.dask import DaskBackend
 from privmix.clipping import FixedPoint
 from privmix.mechanism import MixtureConfig, mixture_config
@@ -70,7 +69,7 @@ def throughput(backend: DaskBackend, job: Job) -> float:
     pieces = [(0, block) for block in job.mechanism.components[0].blocks]
     for _ in backend.rows(job, pieces[:8]):  # workers load their kernels
         pass
-    run = back_end._Run(backend._client, job)
+    run = dask_run.Run(backend._client, job)
     started = time.perf_counter()
     for _ in backend._in_order(run, [(run.submit, some, 1) for some in run.divide(pieces)]):
         pass
@@ -96,7 +95,7 @@ def main() -> None:
     measured: dict[str, list[float]] = {name: [] for name in settings}
     for _ in range(sizes.repeats):
         for name, (workers, parts) in settings.items():
-            back_end._PART_BYTES = -(-job.records.features.nbytes // parts)
+            dask_run._SHARE_BYTES = -(-job.records.features.nbytes // parts)
             with DaskBackend(workers=workers, threads=workers) as backend:
                 measured[name].append(throughput(backend, job))
             print(f"{name}: {measured[name][-1]:.0f} rows/s", file=sys.stderr)

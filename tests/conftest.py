@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -47,3 +49,13 @@ def stratified_plan() -> ReleasePlan:
         design="stratified",
         rows_per_class=10,
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that ``slow.txt`` lists: a file, or a test of one with all its parameters."""
+    folder = Path(__file__).parent
+    listed = (folder / "slow.txt").read_text(encoding="utf-8").splitlines()
+    for item in items:
+        name = item.nodeid.removeprefix(f"{folder.name}/").partition("[")[0]
+        if name in listed or name.partition("::")[0] in listed:
+            item.add_marker(pytest.mark.slow)

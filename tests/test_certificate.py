@@ -27,7 +27,11 @@ def test_json_round_trip(certificate):
 def test_it_states_the_mechanism_and_its_guarantee(plan, certificate):
     document = json.loads(certificate.to_bytes())
     assert document["schema"]["num_records"] == 60
-    assert document["epsilon"] == plan.epsilon <= 2.0
+    assert plan.epsilon < document["epsilon"] <= plan.epsilon + 1.1e-5
+    assert document["epsilon"] <= 2.0
+    assert document["statement"].startswith(
+        f"({document['epsilon']}, 1e-05)-differentially private"
+    )
     assert document["private"] is True
     assert document["privacy_unit"] == "record"
     assert document["neighboring_relation"] == "add_or_remove_one"
@@ -58,6 +62,30 @@ def test_the_curve_falls_from_one_to_zero(certificate):
 
 def test_a_true_certificate_holds(certificate):
     assert certificate.recheck() == []
+
+
+@pytest.mark.parametrize("factor", [1 - 1e-6, 1 + 1e-6, 1 - 1e-9])
+def test_a_statement_that_is_off_by_a_millionth_is_found(certificate, factor):
+    """Whatever an accountant said, and in either direction."""
+    document = json.loads(certificate.to_bytes())
+    told = [(document, "epsilon")]
+    told += [(document["epsilon_by_delta"], delta) for delta in document["epsilon_by_delta"]]
+    told += [(document["accountants"]["pld"], name) for name in ("epsilon", "lower", "upper")]
+    for rates in document["tradeoff_curve"].values():
+        told += [(rates, i) for i in (5, 15, 25)]
+    for node, name in told:
+        before = node[name]
+        node[name] *= factor
+        assert node[name] != before
+        found = Certificate.from_json(json.dumps(document)).recheck()
+        assert any(reason.startswith("certificate: ") for reason in found), name
+        node[name] = before
+    assert Certificate.from_json(json.dumps(document)).recheck() == []
+
+
+def test_the_words_of_a_certificate_are_rechecked(certificate):
+    changed = certificate.model_copy(update={"statement": "(0.1, 1e-09)-differentially private"})
+    assert any("statement" in reason for reason in changed.recheck())
 
 
 def test_every_number_is_rechecked(certificate):

@@ -94,7 +94,7 @@ def test_the_main_job(run, files):
     assert verified.code == 0
     assert verified.json["valid"] is True
     assert verified.json["reasons"] == []
-    assert verified.json["epsilon"] == plan.json["epsilon"]
+    assert verified.json["epsilon"] == plan.json["guarantee"]["epsilon"]
     for learner in ("noise-aware", "kl-softmax"):
         model = files / f"{learner}.safetensors"
         assert run("train", files / "r", "--out", model, "--learner", learner, "--json").code == 0

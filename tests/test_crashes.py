@@ -225,6 +225,8 @@ def test_a_full_disk(tmp_path, holder, run, limit):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert code == 1
     assert re.match("error: O.*Error: .*(File too large|disk)", line)
+    if (tmp_path / ".r.run").exists():
+        assert f"the run is kept in {tmp_path / '.r.run'}" in line
     assert not (tmp_path / "r").exists()
     assert not list(tmp_path.rglob("certificate.json"))
     resume = ["--resume"] if (tmp_path / ".r.run").exists() else []
@@ -308,3 +310,121 @@ def test_input_truncated_between_two_runs(tmp_path, holder, run):
     path.write_bytes(content)
     assert run(*holder, "--out", tmp_path / "r", "--resume")[0] == 0
     assert json.loads((tmp_path / "r" / "certificate.json").read_text())["private"] is True
+
+
+def command(*words: object, **options) -> subprocess.Popen:
+    """A command line in a process of its own."""
+    code = "import sys; from privmix.cli import main; sys.argv[0] = 'privmix'; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, words)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def stopped(process: subprocess.Popen, signum: int, ready) -> tuple[int, str]:
+    """Send a signal as soon as something is there; return the exit status and the last line."""
+    deadline = time.monotonic() + 120
+    while not ready():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signum)
+    _, told = process.communicate(timeout=60)
+    return process.returncode, told.splitlines()[-1]
+
+
+SIGNALS = [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+
+
+class TestSignals:
+    """Ctrl-C and SIGTERM: one line says what is left and how to go on."""
+
+    @pytest.mark.parametrize(("signum", "status", "word"), SIGNALS)
+    def test_release(self, tmp_path, signum, status, word):
+        schema = make_schema(num_features=400)
+        plan = make_plan(schema, "poisson", 5.0, mix_size=20, num_mixtures=200_000)
+        (tmp_path / "plan.json").write_text(plan.to_json())
+        x, y = make_data(schema, 60)
+        np.savez(tmp_path / "train.npz", x=x, y=y)
+        words: list[object] = ["release", tmp_path / "train.npz", "--features-key", "x"]
+        words += ["--label-key", "y", "--plan", tmp_path / "plan.json", "--test-seed", 1]
+        words += ["--threads", 1]
+        run = tmp_path / ".r.run"
+        process = command(*words, "--out", tmp_path / "r")
+        parts = run / "release" / "data"
+        code, line = stopped(process, signum, lambda: list(parts.glob("*.parquet")))
+        assert code == status
+        assert line.startswith(f"error: {word}: the run is kept in {run}")
+        assert "--resume" in line
+        assert not (tmp_path / "r").exists()
+        process = command(*words, "--out", tmp_path / "r", "--resume")
+        process.communicate(timeout=120)
+        assert process.returncode == 0
+        assert not run.exists()
+
+    @pytest.mark.parametrize(("signum", "status", "word"), SIGNALS)
+    def test_fit(self, tmp_path, signum, status, word):
+        pytest.importorskip("torch")
+        x, y = make_data(make_schema(), 60)
+        np.savez(tmp_path / "train.npz", x=x, y=y)
+        words: list[object] = ["fit", tmp_path / "train.npz", "--features-key", "x"]
+        words += ["--label-key", "y", "--classes", "0,1,2", "--num-records", 60]
+        words += ["--batch-size", 6, "--epochs", 2000, "--epsilon", 5, "--delta", 1e-5]
+        words += ["--test-seed", 1, "--out", tmp_path / "m"]
+        run = tmp_path / ".m.run"
+        begun = (run / "journal.json").exists
+        code, line = stopped(command(*words), signum, begun)
+        assert code == status
+        assert line.startswith(f"error: {word}: the run is kept in {run}")
+        assert not (tmp_path / "m").exists()
+
+    @pytest.mark.parametrize(("signum", "status", "word"), SIGNALS)
+    def test_extract(self, tmp_path, signum, status, word):
+        image = pytest.importorskip("PIL.Image")
+        (tmp_path / "photos" / "a").mkdir(parents=True)
+        for i in range(1500):
+            image.new("L", (64, 64), i % 256).save(tmp_path / "photos" / "a" / f"{i}.png")
+        words = ["extract", tmp_path / "photos", "--extractor", "pixels:size=64"]
+        parts = tmp_path / ".f.parquet.parts"
+        process = command(*words, "--out", tmp_path / "f.parquet")
+        code, line = stopped(process, signum, lambda: list(parts.glob("00000000")))
+        assert code == status
+        assert line.startswith(f"error: {word}: private features")
+        assert f"are kept in {parts}" in line
+        assert not (tmp_path / "f.parquet").exists()
+
+    @pytest.mark.parametrize(("signum", "status", "word"), SIGNALS)
+    def test_before_anything_is_begun(self, tmp_path, signum, status, word):
+        os.mkfifo(tmp_path / "schema.json")
+        words = ["plan", "--schema", tmp_path / "schema.json", "--epsilon", 1, "--delta", 1e-5]
+        process = command(*words)
+        writer = []
+
+        def is_read() -> bool:
+            try:
+                writer.append(os.open(tmp_path / "schema.json", os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:
+                return False
+            return True
+
+        code, line = stopped(process, signum, is_read)
+        os.close(writer[0])
+        assert code == status
+        assert line == f"error: {word}: nothing is left behind that another run would go on from"
+
+
+def test_a_full_disk_leaves_no_half_plan(tmp_path, run):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    (tmp_path / "schema.json").write_text(make_schema().model_dump_json())
+    words = ["plan", "--schema", tmp_path / "schema.json", "--epsilon", 1, "--delta", 1e-5]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        code, line = run(*words, "--out", tmp_path / "plan.json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (code, "File too large" in line) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["schema.json"]

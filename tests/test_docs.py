@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import typer.main
 
 import privmix
 from privmix import cli, rng
+from privmix.cli import _app
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
     + list((ROOT / "docs").rglob("*.md"))
 )
-COMMANDS = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+COMMANDS = {name: _app.load_command(name) for name in _app.COMMANDS}
 MODULES = {path.stem for path in Path(privmix.__file__).parent.glob("*.py")}
 SAME_TEXT = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

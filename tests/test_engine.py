@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 
 import numpy as np
@@ -18,6 +19,7 @@ from privmix import (
 )
 from privmix.mixer import Mixer
 from privmix.rng import MasterKey
+from privmix.running.ledger import Ledger
 from privmix.sampling import WEIGHT_SCALE, row_blocks
 
 OPTIONS: dict[str, dict] = {
@@ -416,6 +418,32 @@ class TestNothingIsLost:
         cheat = plan.model_copy(update={"epsilon": plan.epsilon / 2})
         with pytest.raises(InvalidInputError, match="what the mechanism costs"):
             release(*make_data(plan.data_schema, 60), cheat, out=tmp_path / "r")
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"epsilon": 8.0},
+            {"epsilon": 0.1},
+            {"delta": 1e-3},
+            {"delta": 1e-7},
+            {"accountants": {"pld": None, "rdp": None, "gdp": None}},
+        ],
+    )
+    def test_a_plan_that_states_another_guarantee_spends_nothing(self, tmp_path, changes):
+        """More epsilon than it costs, or another delta: verify would reject what it spends."""
+        plan = plan_for("poisson")
+        book = Ledger(tmp_path / "l.db").open_dataset("d", epsilon_limit=50.0, delta=1e-5)
+        edited = ReleasePlan.from_json(json.dumps(json.loads(plan.to_json()) | changes))
+        with pytest.raises(InvalidInputError, match="what the mechanism (costs|gives) at delta"):
+            release(
+                *make_data(plan.data_schema, 60),
+                edited,
+                out=tmp_path / "r",
+                ledger=book.path,
+                dataset_id="d",
+            )
+        assert book.balance("d").charges == ()
+        assert [path.name for path in tmp_path.iterdir()] == ["l.db"]
 
 
 def test_progress_counts_rows(tmp_path):

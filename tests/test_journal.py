@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
@@ -15,10 +16,13 @@ import numpy as np
 import pytest
 
 from builders import make_data, make_plan, make_schema
-from privmix import InvalidInputError, engine, release, verify
+from privmix import InvalidInputError, engine, plan_release, release, verify
+from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
+from privmix.preprocess import Center, UnitNorm
 from privmix.publishing import folder as store
 from privmix.rng import MasterKey, guessable_secret
 from privmix.running import journal
+from privmix.running.finished import DamagedFileWarning
 from privmix.sampling import row_blocks
 
 
@@ -174,6 +178,201 @@ def test_a_sealed_run_is_published_under_its_own_plan_only(tmp_path, plan, monke
     assert verify(tmp_path / "r").valid
 
 
+def cut_off(tmp_path, plan, data) -> Path:
+    """Begin a release, cut off after two of three parts; return its run folder."""
+
+    def stop(done, total):
+        if done > 96:
+            raise CutOff
+
+    with pytest.raises(CutOff):
+        release(*data, plan, out=tmp_path / "r", progress=stop, test_seed=1, threads=1)
+    return tmp_path / ".r.run"
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def one_bit_flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def linked(path: Path) -> None:
+    """The same content, behind a link."""
+    outside = path.parents[3] / "outside.parquet"
+    path.rename(outside)
+    path.symlink_to(outside)
+
+
+DAMAGES = [emptied, cut_short, one_bit_flipped, linked]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_part_damaged_before_resuming_is_made_again(tmp_path, plan, damage):
+    data = make_data(plan.data_schema, 60)
+    whole = tree(release(*data, plan, out=tmp_path / "whole", test_seed=1).folder)
+    part = cut_off(tmp_path, plan, data) / "release" / "data" / "part-00001.parquet"
+    damage(part)
+    with pytest.warns(DamagedFileWarning, match="part-00001.parquet was damaged"):
+        release(*data, plan, out=tmp_path / "r", test_seed=1, resume=True)
+    assert tree(tmp_path / "r") == whole
+    assert not any(path.is_symlink() for path in (tmp_path / "r").rglob("*"))
+
+
+def test_a_file_that_a_link_leads_to_is_not_touched(tmp_path, plan):
+    """A half-written part whose name was made a link."""
+    data = make_data(plan.data_schema, 60)
+    outside = tmp_path / "outside"
+    outside.write_text("precious")
+    parts = cut_off(tmp_path, plan, data) / "release" / "data"
+    half = parts / "part-00002.parquet.tmp"
+    half.unlink(missing_ok=True)
+    half.symlink_to(outside)
+    (parts.parent / "README.md").symlink_to(outside)
+    release(*data, plan, out=tmp_path / "r", test_seed=1, resume=True)
+    assert outside.read_text() == "precious"
+    assert not any(path.is_symlink() for path in (tmp_path / "r").rglob("*"))
+
+
+@pytest.mark.parametrize("damage", DAMAGES[:3])
+def test_results_damaged_before_resuming_are_made_again(tmp_path, damage):
+    steps = (Center(budget_share=0.1), UnitNorm())
+    plan = plan_release(
+        make_schema(),
+        target_epsilon=5.0,
+        target_delta=1e-5,
+        design="poisson",
+        mix_size=20,
+        num_mixtures=60,
+        preprocessing=steps,
+    )
+    data = make_data(plan.data_schema, 60)
+    whole = tree(release(*data, plan, out=tmp_path / "whole", test_seed=1).folder)
+
+    def stop(done, total):
+        raise CutOff
+
+    with pytest.raises(CutOff):
+        release(*data, plan, out=tmp_path / "r", test_seed=1, progress=stop)
+    damage(tmp_path / ".r.run" / "release" / PREPROCESSING_NAME)
+    with pytest.warns(DamagedFileWarning, match=f"{PREPROCESSING_NAME} was damaged"):
+        release(*data, plan, out=tmp_path / "r", test_seed=1, resume=True)
+    assert tree(tmp_path / "r") == whole
+
+
+def test_a_part_made_again_with_other_bits_is_refused(tmp_path, plan, monkeypatch):
+    data = make_data(plan.data_schema, 60)
+    folder = cut_off(tmp_path, plan, data)
+    (folder / "release" / "data" / "part-00001.parquet").unlink()
+    path = folder / "journal.json"
+    path.write_text(path.read_text().replace(guessable_secret(1).hex(), "ab" * 32))
+    with pytest.raises(InvalidInputError, match=r"part-00001.parquet: .*when it was made first"):
+        release(*data, plan, out=tmp_path / "r", resume=True)
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_file_damaged_between_sealing_and_publishing_is_refused(tmp_path, plan, monkeypatch):
+    """The key is gone by then: nothing can be made again."""
+    data = make_data(plan.data_schema, 60)
+
+    def cut(self):
+        raise CutOff
+
+    with monkeypatch.context() as patch, pytest.raises(CutOff):
+        patch.setattr(journal.RunFolder, "publish", cut)
+        release(*data, plan, out=tmp_path / "r")
+    part = tmp_path / ".r.run" / "release" / "data" / "part-00001.parquet"
+    whole = part.read_bytes()
+    for damage in DAMAGES[:3]:
+        damage(part)
+        with pytest.raises(InvalidInputError, match=r"part-00001.parquet.*as it was sealed"):
+            release(*data, plan, out=tmp_path / "r", resume=True)
+        part.write_bytes(whole)
+    release(*data, plan, out=tmp_path / "r", resume=True)
+    assert verify(tmp_path / "r").valid
+
+
+def test_a_file_that_is_not_the_runs_is_not_sealed(tmp_path, plan):
+    data = make_data(plan.data_schema, 60)
+    (cut_off(tmp_path, plan, data) / "release" / "extra.txt").write_text("mine")
+    with pytest.raises(InvalidInputError, match=r"extra.txt: .*a part as this run wrote it"):
+        release(*data, plan, out=tmp_path / "r", test_seed=1, resume=True)
+
+
+@pytest.mark.parametrize("library", ["numpy", "pyarrow"])
+def test_other_versions_of_what_the_bits_depend_on(tmp_path, plan, library):
+    data = make_data(plan.data_schema, 60)
+    path = cut_off(tmp_path, plan, data) / "journal.json"
+    entry = journal.Journal.from_json(path.read_bytes())
+    libraries = entry.libraries | {library: "1.0"}
+    path.write_text(entry.model_copy(update={"libraries": libraries}).model_dump_json())
+    with pytest.raises(InvalidInputError, match=f"{library} 1.0, with which it was begun"):
+        release(*data, plan, out=tmp_path / "r", test_seed=1, resume=True)
+
+
+class TestFoldersOfOthers:
+    """A run folder that another user has prepared, or that others can see into."""
+
+    def refuse(self, tmp_path, plan, words: str, resume: bool = False) -> None:
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(InvalidInputError, match=words):
+            release(*make_data(plan.data_schema, 60), plan, out=tmp_path / "r", resume=resume)
+        assert [p for p in sorted(tmp_path.rglob("*")) if p.name != "lock"] == [
+            p for p in before if p.name != "lock"
+        ]
+
+    def test_a_link(self, tmp_path, plan):
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / ".r.run").symlink_to(tmp_path / "elsewhere")
+        self.refuse(tmp_path, plan, "a folder of your own.*a symbolic link")
+
+    def test_a_file(self, tmp_path, plan):
+        (tmp_path / ".r.run").write_text("")
+        self.refuse(tmp_path, plan, "a folder of your own.*a file")
+
+    @pytest.mark.parametrize("mode", [0o777, 0o750, 0o701])
+    def test_an_open_folder(self, tmp_path, plan, mode):
+        (tmp_path / ".r.run").mkdir()
+        (tmp_path / ".r.run").chmod(mode)
+        self.refuse(tmp_path, plan, f"mode 700.*mode {mode:03o}, which lets others in")
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can give files away")
+    def test_another_users_folder(self, tmp_path, plan):
+        (tmp_path / ".r.run").mkdir(mode=0o700)
+        os.chown(tmp_path / ".r.run", 65534, 65534)
+        self.refuse(tmp_path, plan, "a folder of your own.*another user's")
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can give files away")
+    def test_another_users_file(self, tmp_path, plan):
+        folder = cut_off(tmp_path, plan, make_data(plan.data_schema, 60))
+        os.chown(folder / "journal.json", 65534, 65534)
+        self.refuse(tmp_path, plan, "journal.json, another user's", resume=True)
+
+    @pytest.mark.parametrize("name", ["journal.json", "finished.json", "release", "release/data"])
+    def test_links_inside(self, tmp_path, plan, name):
+        path = cut_off(tmp_path, plan, make_data(plan.data_schema, 60)) / name
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere")
+        self.refuse(tmp_path, plan, f"{path.name}, a link", resume=True)
+
+    @pytest.mark.parametrize("name", ["lock", "journal.doomed"])
+    def test_links_that_would_be_written_through(self, tmp_path, plan, name):
+        outside = tmp_path / "outside"
+        outside.write_text("precious")
+        folder = tmp_path / ".r.run"
+        folder.mkdir(mode=0o700)
+        (folder / name).symlink_to(outside)
+        self.refuse(tmp_path, plan, "a link|writable folder")
+        assert outside.read_text() == "precious"
+
+
 def test_nothing_to_resume(tmp_path, plan):
     with pytest.raises(InvalidInputError, match="a run that was cut off, to resume"):
         release(*make_data(plan.data_schema, 60), plan, out=tmp_path / "r", resume=True)
@@ -228,3 +427,11 @@ def test_the_sealed_folder_holds_no_key(tmp_path, plan):
     secret = journal.Journal(secret=guessable_secret(5).hex(), context="", private=False).secret
     assert all(secret.encode() not in content for content in tree(made.folder).values())
     assert np.isfinite(made.features).all()
+
+
+def test_the_journal_is_for_its_owner_alone(tmp_path):
+    """It holds the key: nobody else may read it, nor look into the folder that it stands in."""
+    with journal.RunFolder(tmp_path / "out") as run:
+        run.begin(journal.Journal.model_construct(context="", secret=None))
+        assert stat.S_IMODE((run.folder / journal.JOURNAL_NAME).stat().st_mode) == 0o600
+        assert stat.S_IMODE(run.folder.stat().st_mode) == 0o700

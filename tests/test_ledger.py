@@ -684,3 +684,18 @@ class TestReleases:
         data = make_data(self.plan.data_schema, 60)
         with pytest.raises(InvalidInputError, match="both, or neither"):
             release(*data, self.plan, out=tmp_path / "r", dataset_id="d")
+
+
+def test_a_limit_is_met_exactly_and_not_passed_by_a_hair(tmp_path):
+    """What a charge costs is admitted to the last bit; a limit a hair below refuses it."""
+    for number, (limit, admitted) in enumerate(
+        [(COST, True), (COST * (1 - 1e-12), False), (COST / 1.005, False)]
+    ):
+        name = f"d{number}"
+        ledger = Ledger(tmp_path / "l.db").open_dataset(name, epsilon_limit=limit, delta=1e-6)
+        if admitted:
+            ledger.charge(name, EVENT)
+        else:
+            with pytest.raises(InvalidInputError, match="of which .* is spent"):
+                ledger.charge(name, EVENT)
+        assert len(ledger.balance(name).charges) == admitted

@@ -118,3 +118,14 @@ def test_joined_sums_are_widened_before_they_overflow():
     halves[1].narrow()
     halves[0].add_sums(halves[1])
     assert halves[0].features.tolist() == [[80_000 * 32767] * 3]
+
+
+def test_labels_take_the_weight_of_their_record():
+    """Signs and random weights count for labels as they do for features; blank labels add nothing."""
+    labels = np.array([0, 1, 1, -1], dtype=np.int32)
+    weights = np.array([1, -1, 3, 5, -2], dtype=np.int32)
+    inclusions = Inclusions(np.array([0, 3, 5]), np.array([0, 1, 2, 3, 0], dtype=np.int32), weights)
+    sums = BlockSums(2, 1, 2, weighted=True)
+    sums.add(np.ones((4, 1), dtype=np.int16), labels, 100, np.arange(2), inclusions)
+    assert sums.labels.tolist() == [[100, 200], [-200, 0]]
+    assert sums.features.tolist() == [[3], [3]]

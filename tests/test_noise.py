@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from privmix import noise
-from privmix.noise import rounded_gaussian
+from privmix.noise import noise_stddev, rounded_gaussian
 
 
 def draw(key, stddev, size, **options):
@@ -257,3 +257,10 @@ def test_impossible_scales_are_refused(key, stddev):
 
 def test_no_draws(key):
     assert draw(key, 1.0, 0).shape == (0,)
+
+
+@pytest.mark.parametrize(("multiplier", "sensitivity"), [(0.7, 32767.0), (1e-3, 3.3), (1e6, 1e5)])
+def test_what_is_drawn_is_a_hair_larger_than_what_is_accounted_for(multiplier, sensitivity):
+    exact = Fraction(multiplier) * Fraction(sensitivity)
+    drawn = Fraction(noise_stddev(multiplier, sensitivity))
+    assert exact * (1 + Fraction(1, 2 * 10**12)) < drawn < exact * (1 + Fraction(2, 10**12))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from typing import ClassVar
 
 import numpy as np
@@ -10,11 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import make_data, make_schema
-from privmix import InvalidInputError, ReleasePlan, Schema, bound_records, engine, plan_release
+from privmix import InvalidInputError, ReleasePlan, Schema, bound_records, plan_release
+from privmix import mixer as mixer_module
 from privmix.accounting import account, event_gdp_mu
+from privmix.cli.plan import make_plan
 from privmix.mechanism import DESIGNS, joint_noise_multiplier, split_noise_multiplier
+from privmix.planning.plan import PrivacyUnit
 from privmix.planning.rule import recommend_design
-from privmix.planning.solve import configure, solve_config
+from privmix.planning.solve import choose_design, configure, solve_config
 from privmix.preprocess import Center, RandomProjection, Subspace
 from privmix.rng import MasterKey
 
@@ -341,7 +345,9 @@ def check_component(part, event, records) -> None:
     seen: dict[str, list] = {"bernoulli": [], "uniform": [], "transposed": [], "noise": []}
 
     def nobody(num_rows):
-        return engine.Inclusions(np.zeros(num_rows + 1, dtype=np.int64), np.empty(0, np.int32))
+        return mixer_module.Inclusions(
+            np.zeros(num_rows + 1, dtype=np.int64), np.empty(0, np.int32)
+        )
 
     def bernoulli(stream, extra, prob, num_rows, num_records, *, signed):
         seen["bernoulli"].append((prob, num_rows, signed))
@@ -357,19 +363,19 @@ def check_component(part, event, records) -> None:
 
     def transposed(stream, rows, num_mixtures, num_records):
         seen["transposed"].append((rows, num_mixtures))
-        return engine.Choices(np.empty(0, np.int32), np.empty(0, np.int32))
+        return mixer_module.Choices(np.empty(0, np.int32), np.empty(0, np.int32))
 
     def noise(stream, extra, stddev, size, *, out):
         seen["noise"].append((stddev, size))
         return np.zeros(size, dtype=np.int64)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "bernoulli_inclusions", bernoulli)
-        patch.setattr(engine, "uniform_inclusions", uniform)
-        patch.setattr(engine, "dirichlet_weights", weights)
-        patch.setattr(engine, "transposed_choices", transposed)
-        patch.setattr(engine, "rounded_gaussian", noise)
-        mixer = engine.Mixer(part, records, MasterKey.for_test(0, b""))
+        patch.setattr(mixer_module, "bernoulli_inclusions", bernoulli)
+        patch.setattr(mixer_module, "uniform_inclusions", uniform)
+        patch.setattr(mixer_module, "dirichlet_weights", weights)
+        patch.setattr(mixer_module, "transposed_choices", transposed)
+        patch.setattr(mixer_module, "rounded_gaussian", noise)
+        mixer = mixer_module.Mixer(part, records, MasterKey.for_test(0, b""))
         for block in part.blocks:
             mixer.rows(block)
     steps_noise = event.noise_multiplier
@@ -403,7 +409,7 @@ def open_rows(mixer, own_class: int) -> int:
 def check_noise(part, accounted: float, stddevs: list[float]) -> None:
     """The noise drawn is never below the noise accounted for, and hardly above."""
     change = {"add_or_remove_one": (1.0, 1.0), "replace_one": (2.0, math.sqrt(2))}
-    unit = part.weight_bound * (1 if part.weight_clip is None else engine.WEIGHT_SCALE)
+    unit = part.weight_bound * (1 if part.weight_clip is None else mixer_module.WEIGHT_SCALE)
     moves = [16384 * unit * factor for factor in change[part.neighboring_relation]]
     per_block = 2 if part.labels == "mixed" else 1
     for first in range(0, len(stddevs), per_block):
@@ -432,3 +438,66 @@ def test_memory_of_steps_is_planned():
     assert peak(4500, Subspace(num_directions=4)) > 1364 << 20
     assert peak(9000, RandomProjection(num_directions=9000)) > 1659 << 20
     assert peak(9000) < 1000 << 20
+
+
+BANKING = {"num_records": 10_003, "num_classes": 77, "num_features": 384}
+
+
+@pytest.mark.parametrize("design", ["hybrid", "signed", "stratified"])
+def test_a_design_named_by_hand_keeps_what_auto_would_give_it(design):
+    """Sizes and centring; on Banking77, hybrid is what auto plans."""
+    target = {"target_epsilon": 1.0, "target_delta": 1e-5}
+    kind, options, steps = choose_design(BANKING, design, {}, None, **target)
+    found = recommend_design(**BANKING, epsilon=1.0, delta=1e-5)
+    best = next(one for one in found if one.design == design)
+    assert (kind, options, steps) == (design, best.options, best.preprocessing or ())
+    if design == "hybrid":
+        assert choose_design(BANKING, "auto", {}, None, **target) == (kind, options, steps)
+        assert steps  # it is centred
+
+
+def test_a_design_named_by_hand_keeps_what_is_given():
+    target = {"target_epsilon": 1.0, "target_delta": 1e-5}
+    for options, steps in (({"mix_size": 64}, None), ({"mix_size": 64}, ())):
+        assert choose_design(BANKING, "hybrid", options, steps, **target) == ("hybrid", options, ())
+    _, _, steps = choose_design(BANKING, "hybrid", {}, (), **target)
+    assert steps == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"num_features": 10**7}, "num_features"),
+        ({"num_features": 10**400}, "num_features"),
+        ({"num_records": 10**9}, "num_records"),
+        ({"num_records": 10**400}, "num_records"),
+        ({"num_classes": 10**9}, "num_classes"),
+        ({"design": "transposed", "num_mixtures": 10**11}, "num_mixtures"),
+        ({"design": "poisson", "num_mixtures": 10**9}, "num_mixtures"),
+        ({"design": "auto", "num_mixtures": 10**9}, "num_mixtures"),
+        ({"design": "stratified", "rows_per_class": 10**9}, "num_mixtures"),
+        ({"design": "poisson", "mix_size": 1e-300}, "mix_size"),
+        ({"design": "poisson", "noise_multiplier": 1e-300, "epsilon": None}, "noise_multiplier"),
+        ({"unit": PrivacyUnit("patient", 10**6)}, "max_records_per_unit"),
+    ],
+)
+def test_sizes_without_an_end_are_refused(changes, place):
+    """In a moment, with what is allowed, and no raw error."""
+    sizes = {"num_records": 1000, "num_classes": 3, "num_features": 5}
+    sizes |= {name: changes[name] for name in sizes if name in changes}
+    others = {name: value for name, value in changes.items() if name not in sizes}
+    target = {"epsilon": others.pop("epsilon", 1.0), "delta": 1e-5}
+    known = {name: others.pop(name, None) for name in ("noise_multiplier",)}
+    unit = {"unit": others.pop("unit")} if "unit" in others else {}
+    started = time.monotonic()
+    with pytest.raises(InvalidInputError, match=place):
+        make_plan(None, sizes, others.pop("design", None), others, **target, **known, **unit)
+    assert time.monotonic() - started < 10
+
+
+def test_a_field_that_is_there_twice_is_refused():
+    """Readers of JSON disagree on which of two values counts."""
+    plan = plan_release(make_schema(), target_epsilon=1.0, target_delta=1e-5, design="poisson")
+    text = plan.to_json().replace('"epsilon":', '"epsilon": 1e-3, "epsilon":', 1)
+    with pytest.raises(InvalidInputError, match="epsilon' twice"):
+        ReleasePlan.from_json(text)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -257,3 +258,19 @@ def test_polars_integers_beyond_64_bits_are_refused():
         bound_records(wide.to_frame(), ["a", "a"], schema)
     with pytest.raises(InvalidInputError, match=f"units: {words}"):
         bound_records(np.eye(2)[:, :1], ["a", "a"], schema, units=wide)
+
+
+def test_integers_that_rounding_puts_above_the_bound_are_shrunk():
+    """Three equal entries whose exact length lies a hair below n sqrt 3: rounded up, they pass the bound."""
+    above = 0
+    for n in range(9001, 9101):
+        clip_norm = math.sqrt(3) * n / 2**14
+        while Fraction(clip_norm) ** 2 * 2**28 >= 3 * n**2:
+            clip_norm = math.nextafter(clip_norm, 0)
+        grid = FixedPoint(clip_norm)
+        naive = int(clip_norm / math.sqrt(3) * grid.scale)
+        above += 3 * naive**2 > grid.largest_square
+        integers, _ = quantise(grid, np.full((1, 3), 10.0))
+        assert np.square(integers.astype(np.int64)).sum() <= grid.largest_square
+        assert np.abs(integers - naive).max() <= 1
+    assert above > 50

@@ -50,3 +50,13 @@ def test_a_stream_never_repeats_itself(key):
     stream.words(1)
     with pytest.raises(RuntimeError, match="exhausted"):
         stream.words(1)
+
+
+def test_no_two_of_many_shards_and_blocks_share_a_stream(key):
+    streams = [
+        key.stream(purpose, shard=shard, block=block)
+        for purpose in ("noise", "inclusion")
+        for shard in range(40)
+        for block in range(40)
+    ]
+    assert len({stream.integer() for stream in streams}) == len(streams)

@@ -7,26 +7,32 @@ The main job::
     plan = privmix.plan_release(schema, target_epsilon=1.0, target_delta=1e-5)   # no data
     release = privmix.release(x, y, plan, out="release/")                        # spends the budget
     model = privmix.NoiseAwareClassifier().fit(release)
-    X, y = privmix.synthesize(release, 10_000)          # records for any other learner
+    X, y = privmix.synthesize(release, 10_000)             # records for any other learner
+
+Names and modules are loaded when they are first used, so that ``import privmix`` takes no time.
 """
 
+from __future__ import annotations
+
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from privmix._validate import InvalidInputError
-from privmix.engine import release
-from privmix.mechanism import HybridConfig, MixtureConfig
-from privmix.planning.plan import ReleasePlan
-from privmix.planning.solve import plan_release
-from privmix.publishing.certificate import Certificate
-from privmix.publishing.release import Release
-from privmix.publishing.verification import Verification, verify
-from privmix.records.binding import bound_records
-from privmix.records.bounded import BoundedRecords
-from privmix.schema import Schema
-
 if TYPE_CHECKING:
+    from privmix import (
+        accounting,
+        backends,
+        datasets,
+        dpsgd,
+        features,
+        inputs,
+        learners,
+        planning,
+        plotting,
+        preprocess,
+        theory,
+    )
+    from privmix._validate import InvalidInputError
+    from privmix.engine import release
     from privmix.learners import (
         BiasCorrectedSGDClassifier,
         BiasCorrectedSGDRegressor,
@@ -39,8 +45,57 @@ if TYPE_CHECKING:
         save_model,
         synthesize,
     )
+    from privmix.mechanism import HybridConfig, MixtureConfig
+    from privmix.planning.plan import ReleasePlan
+    from privmix.planning.solve import plan_release
+    from privmix.publishing.certificate import Certificate
+    from privmix.publishing.release import Release
+    from privmix.publishing.verification import Verification, verify
+    from privmix.records.binding import bound_records
+    from privmix.records.bounded import BoundedRecords
+    from privmix.schema import Schema
 
-__version__ = version("privmix")
+    __version__: str
+
+# The module that each public name comes from.
+_HOMES = {
+    "BiasCorrectedSGDClassifier": "learners",
+    "BiasCorrectedSGDRegressor": "learners",
+    "BoundedRecords": "records.bounded",
+    "Certificate": "publishing.certificate",
+    "FisherClassifier": "learners",
+    "HybridConfig": "mechanism",
+    "InvalidInputError": "_validate",
+    "KLSoftmaxClassifier": "learners",
+    "MixtureConfig": "mechanism",
+    "NoiseAwareClassifier": "learners",
+    "NoiseAwareRegressor": "learners",
+    "Release": "publishing.release",
+    "ReleasePlan": "planning.plan",
+    "Schema": "schema",
+    "TorchNetworkClassifier": "learners",
+    "Verification": "publishing.verification",
+    "bound_records": "records.binding",
+    "load_model": "learners",
+    "plan_release": "planning.solve",
+    "release": "engine",
+    "save_model": "learners",
+    "synthesize": "learners",
+    "verify": "publishing.verification",
+}
+_MODULES = (
+    "accounting",
+    "backends",
+    "datasets",
+    "dpsgd",
+    "features",
+    "inputs",
+    "learners",
+    "planning",
+    "plotting",
+    "preprocess",
+    "theory",
+)
 
 __all__ = [
     "BiasCorrectedSGDClassifier",
@@ -59,18 +114,43 @@ __all__ = [
     "Schema",
     "TorchNetworkClassifier",
     "Verification",
+    "accounting",
+    "backends",
     "bound_records",
+    "datasets",
+    "dpsgd",
+    "features",
+    "inputs",
+    "learners",
     "load_model",
     "plan_release",
+    "planning",
+    "plotting",
+    "preprocess",
     "release",
     "save_model",
     "synthesize",
+    "theory",
     "verify",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the learners, and scikit-learn with them, when one is asked for."""
-    if name not in __all__:
+    """Load a public name or module when it is first asked for."""
+    value: Any
+    if name in _MODULES:
+        return import_module(f"privmix.{name}")
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value = version("privmix")
+    elif name in _HOMES:
+        value = getattr(import_module(f"privmix.{_HOMES[name]}"), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("privmix.learners"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted((*__all__, "__version__"))

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from privmix.compiling import kernel
 
 _LARGEST = 32767  # of int16, the same on both sides of zero
 
@@ -24,6 +25,17 @@ class FixedPoint:
     Attributes:
         clip_norm: L2 bound C in the units of the data.
         exponent: Largest k with C * 2**k <= 32767.
+
+    Example:
+        >>> import numpy as np
+        >>> from privmix.clipping import FixedPoint
+        >>> grid = FixedPoint(1.0)
+        >>> out = np.empty((2, 2), dtype=np.int16)
+        >>> grid.quantise(np.array([[0.6, 0.8], [30.0, -40.0]]), out)  # how many were shortened
+        1
+        >>> out / grid.scale
+        array([[ 0.59997559,  0.79998779],
+               [ 0.59997559, -0.79998779]])
 
     """
 
@@ -69,7 +81,7 @@ class FixedPoint:
         return int(_quantise_rows(vectors, self.clip_norm, self.scale, self.largest_square, out))
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _quantise_rows(
     vectors: NDArray[np.float64],
     clip_norm: float,

@@ -6,28 +6,35 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import ArrayLike
 
 from privmix import _validate
-from privmix.accounting import account
+from privmix._validate import printable
 from privmix.backends import Backend, BackendName, Job, open_backend
 from privmix.backends.local import LocalBackend
+from privmix.foreign.files import MOST_JSON_BYTES
 from privmix.inputs.arrays import Source
 from privmix.inputs.extractor import Extractor, ExtractorIdentity
+from privmix.inputs.feature_names import check_names, names_of
 from privmix.inputs.labels import BadRecordPolicy
 from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares
 from privmix.mixer import Rows
 from privmix.planning.plan import ReleasePlan
+from privmix.planning.recheck import recheck
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.publishing.card import CARD_NAME, dataset_card
 from privmix.publishing.certificate import FILE_NAME, Certificate
 from privmix.publishing.folder import Piece, file_digests, part_layout, part_name, write_part
 from privmix.publishing.release import Release, empty_preprocessor
+from privmix.publishing.signature import sign_folder
 from privmix.records.binding import bound_records, feature_source
 from privmix.records.bounded import Progress, Records
 from privmix.rng import MasterKey, fresh_name
+from privmix.running.finished import FinishedFiles, check_sealed, warn_of_damage
 from privmix.running.journal import Charge, Journal, RunFolder, check_out, make_once, write_durably
 from privmix.running.ledger import ledger_charge
 from privmix.running.resources import parse_bytes, return_memory, spare_memory
@@ -50,6 +57,7 @@ def release(
     resume: bool = False,
     ledger: str | Path | None = None,
     dataset_id: str | None = None,
+    sign_key: Ed25519PrivateKey | None = None,
     who: str | None = None,
     test_seed: int | None = None,
     backend: BackendName = "local",
@@ -81,6 +89,7 @@ def release(
             no second charge.
         ledger: Ledger file to charge before anything is drawn.
         dataset_id: The data set's name in the ledger.
+        sign_key: Key that signs the certificate; see ``privmix.publishing.signature``.
         who: Who releases, for the ledger: free text; the login name by default.
         test_seed: For tests only: repeatable rows that are **not private**; the certificate says
             so and ``verify`` rejects it.
@@ -107,6 +116,18 @@ def release(
         InvalidInputError: Bad input, or a budget that does not suffice; nothing has been drawn or
             written.
 
+    Example:
+        >>> import numpy as np
+        >>> from privmix import Schema, plan_release, release
+        >>> schema = Schema(classes=[0, 1], num_features=3, num_records=200, feature_clip_norm=1.0)
+        >>> plan = plan_release(
+        ...     schema, target_epsilon=2.0, target_delta=1e-5, design="stratified", rows_per_class=5
+        ... )
+        >>> x, y = np.eye(3)[np.arange(200) % 2], np.arange(200) % 2
+        >>> made = release(x, y, plan, out="made")
+        >>> made.features.shape, made.certificate.private
+        ((10, 3), True)
+
     """
     if plan.data_schema is None:
         _validate.fail(
@@ -129,7 +150,7 @@ def release(
         ledger,
         dataset_id,
         plan.event,
-        name=str(out),
+        name=printable(out),
         kind="release",
         private=test_seed is None,
         who=who,
@@ -139,6 +160,7 @@ def release(
             shares = Shares(max_bad_share, max_missed_share)
             extractor.tally(features).check("features", shares)
         features = extractor.transform(features)  # type: ignore[arg-type]
+    check_names("features", names_of(features), plan.data_schema.feature_names, "the schema")
     records, sums_bytes = read_records(
         features,
         labels,
@@ -161,6 +183,7 @@ def release(
             backend=place,
             store=location,
             extractor=None if extractor is None else extractor.identity,
+            sign_key=sign_key,
             progress=progress,
         )
 
@@ -216,6 +239,7 @@ def release_records(
     threads: int = 1,
     store: str | None = None,
     extractor: ExtractorIdentity | None = None,
+    sign_key: Ed25519PrivateKey | None = None,
     progress: Progress | None = None,
 ) -> Release:
     """Publish bounded records: draw and write in a private run folder, seal, and move into place.
@@ -230,12 +254,18 @@ def release_records(
     plan = ReleasePlan.from_json(plan.to_json())
     check_units(plan, records.units is not None)
     _check_count(plan, records)
+    if sign_key is not None and test_seed is not None:
+        _validate.fail("sign_key", "nothing beside test_seed, which protects nobody", "a key")
     certificate = Certificate.for_plan(plan, private=True, files={}, extractor=extractor)
+    size = len(certificate.to_bytes()) + 128 * len(part_layout(plan.mechanism))
+    if size > MOST_JSON_BYTES:  # nobody would read it
+        _validate.fail("plan", f"one whose certificate has at most {MOST_JSON_BYTES} bytes", size)
     return_memory()  # the accountant's grids
-    origin = b"" if extractor is None else extractor.model_dump_json().encode()
+    origin = b"" if extractor is None else extractor.content()
     context = hashlib.sha256(plan.digest() + records.digest() + origin).digest()
 
     place = LocalBackend(threads) if backend is None else backend
+    made_here = False
 
     def prepare(run: RunFolder) -> None:
         if store is not None and Path(store).is_relative_to(out):
@@ -251,24 +281,31 @@ def release_records(
                 shared.store.give_up()
 
     def make(run: RunFolder, journal: Journal) -> str:
-        folder, key = run.release_folder, journal.key
-        mixed = _preprocess(folder, plan, _sampled(plan, records, key), key)
+        nonlocal made_here
+        folder, key, finished = run.release_folder, journal.key, FinishedFiles(run)
+        mixed = _preprocess(folder, plan, _sampled(plan, records, key), key, finished)
         job = Job(plan.mechanism, mixed, key, sums_bytes=sums_bytes)
         shared = SharedParts.of_run(run, store)
         if shared is None:
-            _write_parts(folder, plan, job, place, progress)
+            _write_parts(folder, plan, job, place, finished, progress)
         else:
             shared = _write_shared_parts(run, plan, job, place, shared, progress)
         digests = {} if shared is None else shared.digests
-        stamped = certificate.model_copy(update={"private": journal.private})
-        return _seal(folder, plan, stamped, digests)
+        stamped = certificate.sealed(private=journal.private, files={})
+        digest = _seal(folder, stamped, finished, digests)
+        made_here = True
+        return digest
 
     def finish(run: RunFolder) -> None:
         shared, folder = SharedParts.of_run(run, store), run.release_folder
         sealed = Release(folder).certificate
-        if sealed.model_copy(update={"files": {}, "private": True}) != certificate:
+        if sealed.sealed(private=True, files={}) != certificate:
             # Cut off between sealing and publishing: the journal is gone, the plan is known still.
             _validate.fail(f"resuming {out}", "the plan it was begun with", "another")
+        if not made_here:  # the key is gone, so that nothing can be made again
+            check_sealed(run, sealed.files, {} if shared is None else shared.digests)
+        if sign_key is not None:
+            sign_folder(folder, sign_key)
         if shared is not None:
             shared.store.complete(folder, FILE_NAME)
             if "://" not in shared.location:
@@ -313,33 +350,56 @@ def _check_count(plan: ReleasePlan, records: Records) -> None:
             _validate.fail("records", f"exactly num_records = {config.num_records}", records.count)
 
 
-def _preprocess(folder: Path, plan: ReleasePlan, records: Records, key: MasterKey) -> Records:
+def _preprocess(
+    folder: Path, plan: ReleasePlan, records: Records, key: MasterKey, finished: FinishedFiles
+) -> Records:
     """Run the plan's steps and return the records to mix.
 
     What a step publishes is kept as soon as it is made, and a resumed run reads it: another
     machine may round eigenvectors apart, and records transformed apart must never meet the same
-    noise twice.
+    noise twice. Results that were damaged are made again, and must be the same.
     """
     preprocessor = empty_preprocessor(plan)
     if preprocessor is None:
         return records
     path = folder / PREPROCESSING_NAME
-    preprocessor = preprocessor.with_results(path.read_bytes() if path.exists() else None)
+    preprocessor = preprocessor.with_results(_whole_results(path, finished))
     while not preprocessor.is_complete:
         preprocessor = preprocessor.run_next(records, key)
         if preprocessor.is_charged:
-            write_durably(path, preprocessor.to_bytes())
+            content = preprocessor.to_bytes()
+            digest = hashlib.sha256(content).hexdigest()
+            finished.record(f"{PREPROCESSING_NAME}: {len(preprocessor.results)}", digest)
+            write_durably(path, content)
     return preprocessor.transform_records(records)
 
 
+def _whole_results(path: Path, finished: FinishedFiles) -> bytes | None:
+    """Return what charged steps have published so far; None where there is nothing, or it is damaged."""
+    if not path.exists() and not path.is_symlink():
+        return None
+    if path.is_file() and not path.is_symlink():
+        content = path.read_bytes()
+        if finished.knows(PREPROCESSING_NAME, hashlib.sha256(content).hexdigest()):
+            return content
+    warn_of_damage(PREPROCESSING_NAME)
+    path.unlink()
+    return None
+
+
 def _write_parts(
-    folder: Path, plan: ReleasePlan, job: Job, backend: Backend, progress: Progress | None
+    folder: Path,
+    plan: ReleasePlan,
+    job: Job,
+    backend: Backend,
+    finished: FinishedFiles,
+    progress: Progress | None,
 ) -> None:
-    """Write the parts that are not there yet."""
+    """Write the parts that are not there yet as they were finished."""
     missing = []
     done = 0
     for number, pieces in enumerate(part_layout(plan.mechanism)):
-        if (folder / part_name(number)).exists():
+        if finished.is_whole(folder / part_name(number), part_name(number)):
             done += sum(block.num_rows for _, block in pieces)
         else:
             missing.append((number, pieces))
@@ -355,7 +415,10 @@ def _write_parts(
                     progress(done, plan.num_mixtures)
 
         for number, pieces in missing:
-            write_part(folder / part_name(number), plan.mechanism, pieces_done(pieces))
+            name = part_name(number)
+            write_part(
+                folder / name, plan.mechanism, pieces_done(pieces), partial(finished.record, name)
+            )
 
 
 def _write_shared_parts(
@@ -385,16 +448,23 @@ def _write_shared_parts(
     return shared
 
 
-def _seal(folder: Path, plan: ReleasePlan, certificate: Certificate, shared: dict[str, str]) -> str:
+def _seal(
+    folder: Path, certificate: Certificate, finished: FinishedFiles, shared: dict[str, str]
+) -> str:
     """Write the card and the certificate, which makes the folder a release; return its digest.
 
-    ``shared`` are the digests of parts that are elsewhere.
+    What the disk has must be what was written. ``shared`` are the digests of parts that are elsewhere.
     """
     for leftover in folder.rglob("*.tmp"):
         leftover.unlink()
-    write_durably(folder / CARD_NAME, dataset_card(plan).encode())
-    digests = dict(sorted((file_digests(folder) | shared).items()))
-    certificate = certificate.model_copy(update={"files": digests})
+    write_durably(folder / CARD_NAME, dataset_card(certificate).encode())
+    found = file_digests(folder)
+    for name, digest in found.items():
+        if name not in (CARD_NAME, PREPROCESSING_NAME) and digest != finished.digest(name):
+            allowed = "a part as this run wrote it; resume (--resume) makes it again"
+            _validate.fail(str(folder / name), allowed, "another file")
+    digests = dict(sorted((found | shared).items()))
+    certificate = certificate.sealed(private=certificate.private, files=digests)
     write_durably(folder / FILE_NAME, certificate.to_bytes())
     return certificate.digest()
 
@@ -409,9 +479,7 @@ def _make_alike(folder: Path) -> None:
 
 
 def recheck_plan(plan: ReleasePlan) -> None:
-    """Account for the plan anew: a plan file that claims too little is refused."""
-    epsilon = account(plan.event, plan.delta).epsilon
-    if epsilon > plan.epsilon * (1 + 1e-6):
-        _validate.fail(
-            "plan.epsilon", f"at least {epsilon!r}, what the mechanism costs", plan.epsilon
-        )
+    """Account for the plan anew, before anything is spent: a plan that states more epsilon or less
+    than its parameters give is refused.
+    """
+    recheck(plan.event, plan.epsilon, plan.delta, plan.accountants)

@@ -23,7 +23,7 @@ from privmix.accounting import (
     UniformGaussianEvent,
 )
 from privmix.accounting.events import NeighboringRelation
-from privmix.noise import MAX_STDDEV
+from privmix.noise import MAX_STDDEV, noise_stddev
 from privmix.records.bounded import shard_records
 from privmix.sampling import WEIGHT_SCALE, RowBlock, row_blocks
 from privmix.schema import Target
@@ -42,9 +42,6 @@ DESIGNS: tuple[Design, ...] = (
     "transposed",
 )
 
-# The noise drawn is this much larger than the noise accounted for, so that no rounding of a
-# double on the way makes it smaller.
-_ROUNDING_ALLOWANCE = 1 + 1e-12
 # Large enough that rows of a block share records in the cache, enough of them for many threads, and
 # small enough that the draws of a block are few beside its sums.
 _BLOCK_BYTES = 16 << 20
@@ -80,6 +77,14 @@ def joint_noise_multiplier(
     sum. Under replace_one, x may become -x and y another label: 1/s^2 = 4/s_x^2 + 2/s_y^2, and
     4/s_x^2 + 4/s_y^2 for ``regression`` (see :func:`squared_change`). ``None`` stands for labels
     that are public or absent: they cost nothing.
+
+    Example:
+        >>> from privmix.mechanism import joint_noise_multiplier
+        >>> round(joint_noise_multiplier(3.0, 4.0), 6)  # 1 / hypot(1/3, 1/4)
+        2.4
+        >>> joint_noise_multiplier(3.0, None)
+        3.0
+
     """
     feature_change, label_change = squared_change(relation, target)
     label_part = 0.0 if label is None else label_change / label**2
@@ -113,7 +118,7 @@ def check_target(design: Design, target: Target, num_classes: int) -> None:
     if not admits(design, target):
         others = ", ".join(name for name in DESIGNS if name not in _CLASS_DESIGNS)
         _validate.fail("design", f"{others} for target {target}: labels are no classes", design)
-    _validate.integer("num_classes", num_classes, at_least=1 if target == "regression" else 2)
+    _validate.size("num_classes", num_classes, at_least=1 if target == "regression" else 2)
 
 
 class MixtureConfig(FrozenModel):
@@ -170,10 +175,11 @@ class MixtureConfig(FrozenModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         for name in ("num_records", "num_features", "num_mixtures"):
-            _validate.integer(name, getattr(self, name))
+            _validate.size(name, getattr(self, name))
         check_target(self.design, self.target, self.num_classes)
         _validate.probability("sampling_prob", self.sampling_prob)
-        _validate.real("mix_size", self.mix_size, above=0.0, at_most=self.num_records)
+        smallest = _validate.SMALLEST_MIX_SIZE
+        _validate.real("mix_size", self.mix_size, at_least=smallest, at_most=self.num_records)
         for name in ("noise_multiplier", "feature_noise_multiplier", "label_noise_multiplier"):
             if (value := getattr(self, name)) is not None:
                 _validate.real(name, value, above=0.0)
@@ -347,7 +353,7 @@ class MixtureConfig(FrozenModel):
 
     def noise_stddev(self, sensitivity: float, part: Literal["feature", "label"]) -> float:
         """Noise stddev of the sums of vectors of norm at most ``sensitivity``, in its units."""
-        return self._multiplier(part) * sensitivity * self.weight_bound * _ROUNDING_ALLOWANCE
+        return noise_stddev(self._multiplier(part), sensitivity * self.weight_bound)
 
     def published_stddev(self, clip_norm: float, part: Literal["feature", "label"]) -> float:
         """Noise stddev of a published number, in the units of ``clip_norm``."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from privmix.compiling import kernel
 from privmix.sampling import Inclusions
 
 # 65536 int16 values sum to at most 2^31 in magnitude minus one step: |-32767| * 65536 < 2^31.
 _RECORDS_PER_INT32 = 65536
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def add_features(
     values: NDArray[np.int16],
     rows: NDArray[np.int64],
@@ -62,7 +62,7 @@ def add_features(
             i += 1
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def add_weighted_features(
     values: NDArray[np.int16],
     rows: NDArray[np.int64],
@@ -83,7 +83,7 @@ def add_weighted_features(
                 target[j] += np.int32(value[j]) * weight
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def add_labels(
     labels: NDArray[np.int32],
     one: int,
@@ -106,7 +106,7 @@ def add_labels(
                 sums[rows[row], label] += one * weight
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def divide(
     sums: NDArray[np.int64] | NDArray[np.int32],
     noise: NDArray[np.int64],

@@ -16,14 +16,15 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import mpmath
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from privmix.rng import KeyStream
+from privmix.compiling import kernel
+
+if TYPE_CHECKING:
+    from privmix.rng import KeyStream
 
 _STRIPS_PER_STDDEV = 32
 _NUM_STRIPS = 432  # 13.5 standard deviations; also the number of the tail
@@ -36,6 +37,8 @@ _PRODUCT = 2.0**-10  # products are that much more certain than exponentials
 
 # Above this the position of a draw would not be an exact integer in a double.
 MAX_STDDEV = 2.0**42
+
+_ROUNDING_ALLOWANCE = 1 + 1e-12
 
 
 class _Staircase(NamedTuple):
@@ -64,7 +67,7 @@ def _staircase() -> _Staircase:
     return _Staircase(slot_strip, surely, surely_short, scale, slots)
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _draw_quickly(
     stddev: float,
     slot_strip: NDArray[np.int16],
@@ -100,7 +103,7 @@ def _draw_quickly(
     return missing
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _draw(
     first: NDArray[np.uint64],
     words: NDArray[np.uint64],
@@ -224,6 +227,8 @@ def _decide(word: int, position: int, stddev: float, extra: KeyStream) -> int | 
 
 
 def _density(x: Fraction, bits: int) -> Fraction:
+    import mpmath
+
     mp = mpmath.MPContext()  # its own: threads share the precision of the module's
     mp.prec = bits + 80
     value = mp.exp(-(mp.mpf(x.numerator) ** 2) / (2 * mp.mpf(x.denominator) ** 2))
@@ -238,6 +243,20 @@ def _density_below(x: Fraction, bits: int) -> Fraction:
 
 def _density_above(x: Fraction, bits: int) -> Fraction:
     return _density(x, bits) * (1 + Fraction(1, 1 << (bits + 40)))
+
+
+def noise_stddev(noise_multiplier: float, sensitivity: float) -> float:
+    """Return the standard deviation to draw, for every noise of this library.
+
+    It is larger by one part in 10^12 than what is accounted for, noise_multiplier * sensitivity, so
+    that no rounding of a double on the way makes it smaller.
+
+    Args:
+        noise_multiplier: Noise per sensitivity, as accounted for.
+        sensitivity: L2 bound on the change of the integer sum by one record, in units of the grid.
+
+    """
+    return noise_multiplier * sensitivity * _ROUNDING_ALLOWANCE
 
 
 def rounded_gaussian(
@@ -266,6 +285,13 @@ def rounded_gaussian(
 
     Source: rejection from a staircase (Devroye, Non-Uniform Random Variate Generation, 1986,
     II.3.2), with lazily extended random bits (Karney, ACM TOMS 42(1), 2016, section 2).
+
+    Example:
+        >>> from privmix.noise import rounded_gaussian
+        >>> from privmix.rng import MasterKey
+        >>> key = MasterKey.for_test(0, b"example")
+        >>> rounded_gaussian(key.stream("noise"), key.stream("extra"), 100.0, 4)
+        array([-117,  109,  178, -103])
 
     """
     if not 0 < stddev <= MAX_STDDEV:

@@ -11,14 +11,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import mpmath
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from privmix.rng import KeyStream
+from privmix.compiling import kernel
+
+if TYPE_CHECKING:
+    from privmix.rng import KeyStream
 
 # Random weights are multiples of one over this.
 WEIGHT_SCALE = 1 << 14
@@ -73,6 +74,14 @@ def row_blocks(
 
     With ``rows_per_class`` the rows of class k are those from k * rows_per_class on, and no block
     holds rows of two classes.
+
+    Example:
+        >>> from privmix.sampling import row_blocks
+        >>> [(block.start, block.stop) for block in row_blocks(10, 4)]
+        [(0, 4), (4, 8), (8, 10)]
+        >>> [(block.start, block.stop, block.class_index) for block in row_blocks(6, 4, rows_per_class=3)]
+        [(0, 3, 0), (3, 6, 1)]
+
     """
     run = num_mixtures if rows_per_class is None else rows_per_class
     bounds = [
@@ -100,6 +109,8 @@ def run_length(sampling_prob: float) -> int:
 
 def _count_probability_up_to(sampling_prob: float, bits: int) -> Iterator[int]:
     """Yield floor(2^bits * P(count <= c)), c = 0, 1, ..., for the count of inclusions in a run."""
+    import mpmath
+
     length = run_length(sampling_prob)
     # Sums of positive terms lose at most a few units of the last of these places.
     mp = mpmath.MPContext()  # its own: threads share the precision of the module's
@@ -144,7 +155,7 @@ def _settle_count(sampling_prob: float, word: int, extra: KeyStream) -> int:
         word, bits = (word << _WORD_BITS) | extra.integer(), bits + _WORD_BITS
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _fill(
     words: NDArray[np.uint64],
     thresholds: NDArray[np.uint64],
@@ -211,7 +222,7 @@ def _fill(
     return run, row, -1, found, used, False
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _group(
     rows: NDArray[np.int32], num_rows: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # pragma: no cover - compiled
@@ -253,6 +264,14 @@ def bernoulli_inclusions(
 
     With the same streams, removing the last record removes its inclusions and changes no other.
 
+    Example:
+        >>> from privmix.rng import MasterKey
+        >>> from privmix.sampling import bernoulli_inclusions
+        >>> key = MasterKey.for_test(0, b"example")
+        >>> found = bernoulli_inclusions(key.stream("who"), key.stream("extra"), 0.5, 2, 6)
+        >>> [found.records[a:b].tolist() for a, b in zip(found.starts, found.starts[1:])]
+        [[2], [1, 0, 3, 5]]
+
     """
     if sampling_prob == 1 and not signed:
         starts = np.arange(num_rows + 1, dtype=np.int64) * num_records
@@ -288,7 +307,7 @@ def bernoulli_inclusions(
     return Inclusions(starts, records[order], signs[order] if signed else None)
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _distinct(
     words: NDArray[np.uint64],
     mask: np.uint64,
@@ -350,7 +369,18 @@ def distinct_choices(
 def uniform_inclusions(
     stream: KeyStream, mix_size: int, num_rows: int, num_records: int
 ) -> Inclusions:
-    """Include exactly ``mix_size`` records in each row, every set of that size alike."""
+    """Include exactly ``mix_size`` records in each row, every set of that size alike.
+
+    Example:
+        >>> from privmix.rng import MasterKey
+        >>> from privmix.sampling import uniform_inclusions
+        >>> found = uniform_inclusions(MasterKey.for_test(0, b"example").stream("who"), 3, 2, 10)
+        >>> found.starts.tolist()
+        [0, 3, 6]
+        >>> [len(set(found.records[a:b].tolist())) for a, b in zip(found.starts, found.starts[1:])]
+        [3, 3]
+
+    """
     records = distinct_choices(stream, num_rows, mix_size, num_records)
     return Inclusions(np.arange(num_rows + 1, dtype=np.int64) * mix_size, records.reshape(-1))
 

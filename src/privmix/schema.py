@@ -44,10 +44,25 @@ class Schema(FrozenModel):
         target_bounds: ``regression``: (low, high) of each output. Values are clamped to them, and
             scaled to [-1, 1].
         table: The columns of a table that the features are made of, for the ``tabular`` extractor.
+        feature_names: Public names of the features, in their order, where they have any: those of
+            a table's columns. A table, to be released or scored, must then have the same columns
+            in the same order.
+
+    Example:
+        >>> from privmix import Schema
+        >>> schema = Schema(classes=["no", "yes"], num_features=3, num_records=500, feature_clip_norm=1.0)
+        >>> schema.num_classes, schema.target, schema.label_clip_norm
+        (2, 'class', 1.0)
 
     """
 
-    _seldom: ClassVar[tuple[str, ...]] = ("table", "target", "max_labels", "target_bounds")
+    _seldom: ClassVar[tuple[str, ...]] = (
+        "table",
+        "target",
+        "max_labels",
+        "target_bounds",
+        "feature_names",
+    )
 
     classes: tuple[int, ...] | tuple[str, ...]
     num_features: int = 0
@@ -58,6 +73,7 @@ class Schema(FrozenModel):
     target: Target = "class"
     max_labels: int | None = None
     target_bounds: tuple[tuple[float, float], ...] | None = None
+    feature_names: tuple[str, ...] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -114,7 +130,7 @@ class Schema(FrozenModel):
     @field_validator("num_features", "num_records")
     @classmethod
     def _check_counts(cls, value: int, info: object) -> int:
-        return _validate.integer(getattr(info, "field_name", "count"), value)
+        return _validate.size(getattr(info, "field_name", "num_records"), value)
 
     @field_validator("feature_clip_norm", mode="before")
     @classmethod
@@ -138,6 +154,27 @@ class Schema(FrozenModel):
         if not isinstance(value, list | tuple):
             _validate.fail("target_bounds", allowed, repr(value))
         return tuple(_bounds(i, pair, allowed) for i, pair in enumerate(value))
+
+    @field_validator("feature_names", mode="before")
+    @classmethod
+    def _check_feature_names(cls, value: object) -> object:
+        if hasattr(value, "tolist"):
+            value = value.tolist()
+        if value is None:
+            return None
+        names = value if isinstance(value, list | tuple) else ()
+        if not names or not all(isinstance(name, str) and name for name in names):
+            _validate.fail("feature_names", "a list of names, none empty", repr(value)[:80])
+        if len(set(names)) != len(names):
+            _validate.fail("feature_names", "distinct names", "a repeated one")
+        return tuple(names)
+
+    @model_validator(mode="after")
+    def _check_number_of_names(self) -> Self:
+        if self.feature_names is not None and len(self.feature_names) != self.num_features:
+            allowed = f"{self.num_features} names, one for each feature"
+            _validate.fail("feature_names", allowed, len(self.feature_names))
+        return self
 
     @model_validator(mode="after")
     def _check_target(self) -> Self:

@@ -1,5 +1,7 @@
 """The loss distribution's bounds against the truth, computed in independent ways."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,14 @@ from privmix.accounting import (
     gdp_delta,
     gdp_epsilon,
 )
-from privmix.accounting.pld import delta_bounds, delta_profile, epsilon_bounds, epsilon_upper
+from privmix.accounting.pld import (
+    bounds,
+    delta_bounds,
+    delta_profile,
+    epsilon_bounds,
+    epsilon_upper,
+)
+from privmix.accounting.pld.composition import Tilted
 
 
 def poisson(sampling_prob, noise_multiplier, count=1):
@@ -231,3 +240,37 @@ def test_signed_pair_dominates_in_several_dimensions():
         for epsilon in (0.2, 1.0):
             estimate = np.maximum(1.0 - np.exp(epsilon) * ratio, 0.0).mean()
             assert estimate - slack <= delta_bounds(signed(q, s), epsilon)[1]
+
+
+@pytest.mark.parametrize("event", [poisson(0.02, 1.0, 300), signed(0.02, 0.7, 300)], ids=str)
+def test_what_lies_beyond_the_lattice_counts_as_lost(event, true_delta, monkeypatch):
+    """A lattice cut at three deviations misses what decides a small delta; the upper bound covers it."""
+    epsilon = epsilon_upper(event, [1e-6])[0]
+    truth = true_delta(event, epsilon)
+    monkeypatch.setattr(bounds, "_reach", lambda steps, delta: 3.0)
+    lower, upper = delta_bounds(event, epsilon)
+    assert lower <= truth * (1 + 1e-7)
+    assert upper >= truth
+
+
+def test_errors_of_the_transform_widen_both_bounds():
+    losses, masses = np.array([-1.0, 0.5, 1.0, 2.0]), np.array([0.4, 0.3, 0.2, 0.1])
+
+    def bound(upper, round_off=0.0, aliased=0.0, relative_error=0.0):
+        tilted = Tilted(1.0, 0.0, losses, masses, round_off, aliased, relative_error)
+        return math.exp(tilted.log_delta(0.25, upper))
+
+    exact = float((masses * np.exp(-losses) * -np.expm1(np.minimum(0.25 - losses, 0.0))).sum())
+    for upper in (True, False):
+        assert bound(upper) == pytest.approx(exact)
+    for error in ({"round_off": 1e-3}, {"aliased": 1e-3}, {"relative_error": 1e-3}):
+        assert bound(True, **error) > exact * (1 + 1e-6)
+        assert bound(False, **error) < exact * (1 - 1e-6)
+
+
+def test_both_directions_of_neighbours_count(true_delta):
+    """Removal is the worse direction here: the bound of the other one alone would not cover it."""
+    event = poisson(0.05, 0.8, 20)
+    _, upper = epsilon_bounds(event, 1e-5)
+    assert true_delta(event, upper) <= 1e-5 * (1 + 1e-7)
+    assert true_delta(event, 0.99 * upper) > 1e-5

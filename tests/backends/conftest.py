@@ -7,6 +7,7 @@ import pytest
 from builders import make_data, make_plan, make_schema
 from privmix import Schema, mechanism
 from privmix.planning.plan import PrivacyUnit
+from privmix.records import binding
 from privmix.records import bounded as records
 from privmix.sampling import row_blocks
 
@@ -24,7 +25,8 @@ RELEASES = {
 @pytest.fixture
 def small_runs(monkeypatch) -> None:
     """Shards of 16 records and blocks of 16 rows, in this process."""
-    monkeypatch.setattr(records, "piece_records", lambda num_features: 8)
+    for module in (records, binding):
+        monkeypatch.setattr(module, "piece_records", lambda num_features: 8)
     monkeypatch.setattr(mechanism, "shard_records", lambda num_features: 16)
     monkeypatch.setattr(
         mechanism.MixtureConfig,

@@ -6,6 +6,8 @@ import os
 import pickle
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -30,11 +32,16 @@ from privmix.sampling import RowBlock
 distributed = pytest.importorskip("distributed")
 
 import dask  # noqa: E402
+import psutil  # noqa: E402
 from distributed import LocalCluster  # noqa: E402
 from distributed.security import Security  # noqa: E402
 
-from privmix.backends import dask as back_end  # noqa: E402
-from privmix.backends.dask import DaskBackend, PartialSums  # noqa: E402
+from privmix import _validate  # noqa: E402
+from privmix.backends import dask as backend_module  # noqa: E402
+from privmix.backends import dask_cluster as cluster_module  # noqa: E402
+from privmix.backends import dask_run as run_module  # noqa: E402
+from privmix.backends import dask_worker as worker_module  # noqa: E402
+from privmix.backends.dask import DaskBackend  # noqa: E402
 
 # Ends of connections and event loops that a cluster leaves to the garbage collector.
 pytestmark = [
@@ -55,18 +62,18 @@ def threads_cluster(workers: int, **options) -> Iterator[LocalCluster]:
 
 
 @pytest.fixture(autouse=True)
-def no_tenants() -> Iterator[None]:
+def no_held_shares() -> Iterator[None]:
     """Workers that a test stopped are threads that keep what they held."""
     yield
-    for tenant in back_end._tenants.values():
-        tenant.leave()
-    back_end._tenants.clear()
+    for share in worker_module._held.values():
+        share.end_lease()
+    worker_module._held.clear()
 
 
 @pytest.fixture(autouse=True)
 def divided(monkeypatch) -> None:
     """Divide the records, however small, over all workers."""
-    monkeypatch.setattr(back_end, "_PART_BYTES", 1)
+    monkeypatch.setattr(run_module, "_SHARE_BYTES", 1)
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +125,8 @@ def test_records_that_are_read_in_runs(tmp_path, task, four):
 @pytest.mark.parametrize("task", ["poisson", "hierarchical"], indirect=True)
 def test_small_records_lie_with_every_worker(tmp_path, task, four, monkeypatch):
     x, y, plan = task
-    monkeypatch.setattr(back_end, "_PART_BYTES", 1 << 30)
-    monkeypatch.setattr(back_end, "_sums", None)  # no partial sums are asked for
+    monkeypatch.setattr(run_module, "_SHARE_BYTES", 1 << 30)
+    monkeypatch.setattr(run_module, "add_sums_of_share", None)  # no partial sums are asked for
     here = release(x, y, plan, out=tmp_path / "here", test_seed=1)
     address = four.scheduler_address
     there = release(
@@ -190,10 +197,10 @@ def small_parts(monkeypatch) -> None:
 def test_workers_write_the_parts(tmp_path, task, four, monkeypatch, small_parts, divided, place):
     x, y, plan = task
     if not divided:
-        monkeypatch.setattr(back_end, "_PART_BYTES", 1 << 30)
+        monkeypatch.setattr(run_module, "_SHARE_BYTES", 1 << 30)
     here = release(x, y, plan, out=tmp_path / "here", test_seed=1)
     where = tmp_path / "store" if place == "folder" else f"memory://{tmp_path.name}"
-    monkeypatch.setattr(back_end.DaskBackend, "rows", None)  # none come back
+    monkeypatch.setattr(DaskBackend, "rows", None)  # none come back
     options = {"backend": "dask", "scheduler": four.scheduler_address, "test_seed": 1}
     there = release(x, y, plan, out=tmp_path / "there", store=where, **options)
     assert there.certificate_digest == here.certificate_digest
@@ -206,7 +213,7 @@ def test_workers_write_the_parts(tmp_path, task, four, monkeypatch, small_parts,
 def test_a_part_written_twice_is_the_same(tmp_path, task, four, monkeypatch, small_parts):
     """Each part is written by two tasks, and the second stands."""
     x, y, plan = task
-    honest, sent = back_end._Run.submit_part, []
+    honest, sent = run_module.Run.submit_part, []
 
     def twice(run, part):
         sent.append(honest(run, part).result())
@@ -214,7 +221,7 @@ def test_a_part_written_twice_is_the_same(tmp_path, task, four, monkeypatch, sma
         assert again.result() == sent[-1]
         return again
 
-    monkeypatch.setattr(back_end._Run, "submit_part", twice)
+    monkeypatch.setattr(run_module.Run, "submit_part", twice)
     here = release(x, y, plan, out=tmp_path / "here", test_seed=1)
     options = {"backend": "dask", "scheduler": four.scheduler_address, "test_seed": 1}
     release(x, y, plan, out=tmp_path / "there", store=tmp_path / "store", **options)
@@ -311,20 +318,22 @@ def release_while(change, tmp_path, task, scheduler) -> tuple[str, str]:
 @pytest.fixture
 def slow(monkeypatch) -> None:
     """Few blocks ahead, so that most are still to be asked for when something happens."""
-    monkeypatch.setattr(back_end, "_PATIENCE_SECONDS", 0.05)
-    honest = back_end._Run.__init__
+    monkeypatch.setattr(run_module, "_POLL_SECONDS", 0.05)
+    honest = run_module.Run.__init__
 
     def begin(self, *arguments):
         honest(self, *arguments)
         self.ahead = 1
 
-    monkeypatch.setattr(back_end._Run, "__init__", begin)
+    monkeypatch.setattr(run_module.Run, "__init__", begin)
 
 
 @pytest.mark.parametrize("task", ["poisson", "stratified"], indirect=True)
 class TestChangesInTheMiddle:
     def test_a_worker_that_lost_everything_is_equipped_again(self, tmp_path, task, four, slow):
-        here, there = release_while(back_end._tenants.clear, tmp_path, task, four.scheduler_address)
+        here, there = release_while(
+            worker_module._held.clear, tmp_path, task, four.scheduler_address
+        )
         assert here == there
 
     def test_workers_that_come_and_go(self, tmp_path, task, slow):
@@ -345,7 +354,7 @@ class TestChangesInTheMiddle:
         assert here == there
 
     def test_nobody_is_left(self, tmp_path, task, slow, monkeypatch):
-        monkeypatch.setattr(back_end, "_RETURN_SECONDS", 0.3)
+        monkeypatch.setattr(run_module, "_RETURN_SECONDS", 0.3)
         with threads_cluster(2) as cluster:
 
             def leave() -> None:
@@ -364,13 +373,13 @@ class TestChangesInTheMiddle:
 @pytest.mark.parametrize("task", ["poisson"], indirect=True)
 def test_a_lease_runs_out(tmp_path, task, four, slow, monkeypatch):
     """Workers forget by themselves, and are asked to remember again."""
-    monkeypatch.setattr(back_end, "_LEASE_SECONDS", 0.2)
+    monkeypatch.setattr(worker_module, "_LEASE_SECONDS", 0.2)
 
     def wait() -> None:
         deadline = time.monotonic() + 20
-        while back_end._tenants and time.monotonic() < deadline:
+        while worker_module._held and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert not back_end._tenants
+        assert not worker_module._held
 
     here, there = release_while(wait, tmp_path, task, four.scheduler_address)
     assert here == there
@@ -427,14 +436,14 @@ def test_no_key_and_no_record_in_graphs_or_logs(tmp_path, task, four, monkeypatc
         assert all(private not in graph for graph in graphs)
         for shown in (repr(private)[2:-1], private.hex()):
             assert shown not in said
-    assert not back_end._tenants  # nothing stays behind
+    assert not worker_module._held  # nothing stays behind
 
 
 def test_failing_tasks_show_no_sums(four):
     """A worker logs the arguments of a task that fails."""
     some = BlockSums(2, 2, 0)
     some.features[:] = 123456
-    sums = PartialSums([some])
+    sums = worker_module.PartialSums([some])
     log, logger = Everything(), logging.getLogger("distributed.worker")
     logger.addHandler(log)
     level = logger.level
@@ -442,8 +451,8 @@ def test_failing_tasks_show_no_sums(four):
     try:
         with distributed.Client(four.scheduler_address, set_as_default=False) as client:
             pieces = [(0, RowBlock(0, 0, 2, None))]
-            future = client.submit(back_end._rows, "nobody", pieces, 0, 2, sums)
-            with pytest.raises(back_end.NotEquipped):
+            future = client.submit(worker_module.publish_rows, "nobody", pieces, 0, 2, sums)
+            with pytest.raises(worker_module.MissingShare):
                 future.result(timeout=10)
     finally:
         logger.removeHandler(log)
@@ -462,12 +471,12 @@ def test_a_task_done_twice_gives_the_same(task, monkeypatch):
     key = MasterKey.for_test(1, b"")
     (whole,) = make_mixers(plan.mechanism, records, key)
     assert len(whole.shards) == 4
-    monkeypatch.setattr(back_end, "_tenant", lambda run, part: (None, [whole]))
+    monkeypatch.setattr(worker_module, "_held_share", lambda run, part: (None, [whole]))
     pieces = [(0, block) for block in plan.mechanism.blocks]
-    one, other = (back_end._sums("run", pieces, part, 3) for part in (0, 1))
+    one, other = (worker_module.add_sums_of_share("run", pieces, part, 3) for part in (0, 1))
     before = pickle.dumps(one)
     for _ in range(2):
-        made = back_end._rows("run", pieces, 2, 3, one, other)
+        made = worker_module.publish_rows("run", pieces, 2, 3, one, other)
         for (_, block), rows in zip(pieces, made, strict=True):
             expected = whole.rows(block)
             assert np.array_equal(rows.features, expected.features)
@@ -479,7 +488,7 @@ def test_a_task_done_twice_gives_the_same(task, monkeypatch):
 @pytest.mark.parametrize("parts", [1, 2, 3, 7])
 @pytest.mark.parametrize("shards", [1, 4, 7, 100])
 def test_every_shard_is_in_one_part(parts, shards):
-    runs = [back_end.shards_of(part, parts, shards) for part in range(parts)]
+    runs = [worker_module.shards_of(part, parts, shards) for part in range(parts)]
     assert [shard for run in runs for shard in run] == list(range(shards))
     assert max(map(len, runs)) - min(map(len, runs)) <= 1
 
@@ -487,7 +496,7 @@ def test_every_shard_is_in_one_part(parts, shards):
 def test_a_worker_has_no_other_records(task):
     x, y, plan = task
     records = bound_records(x, y, plan.data_schema)
-    some = back_end.HeldRecords(
+    some = worker_module.HeldRecords(
         labels=records.labels,
         blank=records.blank,
         feature_grid=records.feature_grid,
@@ -540,15 +549,16 @@ class TestRefusals:
 
     def test_workers_of_another_version(self, tmp_path, four, monkeypatch):
         codes = iter(["0.0.9"])  # the first worker's
-        monkeypatch.setattr(back_end, "_code", lambda: next(codes, "0.1.0"))
+        monkeypatch.setattr(worker_module, "code_version", lambda: next(codes))
+        monkeypatch.setattr(cluster_module, "code_version", lambda: "0.1.0")
         self.refuse(tmp_path, "0.1.0, as here; received 0.0.9", scheduler=four.scheduler_address)
 
     def test_what_other_code_is(self, tmp_path, monkeypatch):
         """Files of the library in another state, under the same version; another NumPy."""
-        code = back_end._code.__wrapped__  # without its cache
+        code = worker_module.code_version.__wrapped__  # without its cache
         here, copy = code(), tmp_path / "privmix"
         shutil.copytree(Path(privmix.__file__).parent, copy)
-        monkeypatch.setattr(privmix, "__file__", str(copy / "__init__.py"))
+        monkeypatch.setattr(_validate, "__file__", str(copy / "_validate.py"))
         assert code() == here
         (copy / "designs.py").write_text("# another state")
         changed = code()
@@ -557,30 +567,61 @@ class TestRefusals:
 
     def test_workers_that_do_not_see_the_store(self, tmp_path):
         """Other processes have another memory."""
-        words = "a place that worker tcp.* can read and write; received another place"
+        words = "a place that worker tls.* can read and write; received another place"
         self.refuse(tmp_path, words, workers=1, threads=1, store="memory://release")
         assert shared_store.Objects("memory://release").names() == []
 
     def test_workers_with_another_pyarrow(self, tmp_path, four, monkeypatch):
         """They would write other bytes."""
-        versions = iter(["1.0"])  # the holder's
-        monkeypatch.setattr(back_end, "_code", lambda: "the same")
-        monkeypatch.setattr(back_end, "version", lambda name: next(versions, "2.0"))
+        monkeypatch.setattr(cluster_module, "version", lambda name: "1.0")
         options = {"scheduler": four.scheduler_address, "store": "memory://refused"}
         self.refuse(tmp_path, "pyarrow .* where privmix release runs", **options)
 
     def test_nobody_there(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(back_end, "_CONNECT_SECONDS", 0.3)
-        self.refuse(tmp_path, "can be reached and has workers", scheduler="tcp://127.0.0.1:1")
+        monkeypatch.setattr(backend_module, "_CONNECT_SECONDS", 0.3)
+        with dask.config.set(client_credentials(Security.temporary())):
+            words = "can be reached and has workers"
+            self.refuse(tmp_path, words, scheduler="tls://127.0.0.1:1")
+
+    def test_no_certificates(self, tmp_path):
+        self.refuse(tmp_path, "certificates in Dask's configuration", scheduler="tls://h:1")
+        with dask.config.set(
+            {f"distributed.comm.tls.{n}": "/no/file" for n in ("ca-file", "client.cert")}
+        ):
+            self.refuse(tmp_path, "readable certificates.*No such file", scheduler="tls://h:1")
 
     @pytest.mark.parametrize(
-        "address", ["tcp://10.0.0.1:8786", "10.0.0.1:8786", "tcp://host:8786", "ws://127.0.0.1:1"]
+        "host", ["10.0.0.1:1", "host:1", "127.0.0.1:1", "localhost:1", "[::1]:1"]
     )
-    def test_plain_tcp_to_another_machine(self, tmp_path, address):
-        self.refuse(tmp_path, "a tls:// address", scheduler=address)
+    @pytest.mark.parametrize("scheme", ["tcp://", "", "ws://", "ucx://"])
+    def test_plain_tcp(self, tmp_path, scheme, host):
+        """On this machine too, which has other users."""
+        self.refuse(tmp_path, "a tls:// address", scheduler=scheme + host)
+
+    def test_workers_that_listen_in_the_clear(self, tmp_path, four, monkeypatch):
+        """Under TLS towards the scheduler, and a nanny or a second address beside it."""
+        monkeypatch.setattr(
+            worker_module, "worker_addresses", lambda w: [w.address, "tcp://127.0.0.1:9"]
+        )
+        self.refuse(tmp_path, "worker inproc.*a tls:// address", scheduler=four.scheduler_address)
+
+    def test_a_scheduler_that_listens_in_the_clear(self, tmp_path, four, monkeypatch):
+        addresses = ["tls://h:1", "tcp://127.0.0.1:9"]
+        monkeypatch.setattr(cluster_module, "scheduler_addresses", lambda: addresses)
+        self.refuse(tmp_path, "scheduler: .*a tls:// address", scheduler=four.scheduler_address)
 
     def test_a_scheduler_and_workers(self, tmp_path):
         self.refuse(tmp_path, "nothing beside a scheduler", scheduler="tls://h:1", workers=2)
+
+
+def client_credentials(security: Security) -> dict[str, str]:
+    """Settings of Dask with which a client has some credentials."""
+    settings = {
+        "ca-file": security.tls_ca_file,
+        "client.cert": security.tls_client_cert,
+        "client.key": security.tls_client_key,
+    }
+    return {f"distributed.comm.tls.{name}": value for name, value in settings.items()}
 
 
 @pytest.mark.parametrize("task", ["poisson"], indirect=True)
@@ -588,14 +629,9 @@ def test_tls(tmp_path, task):
     x, y, plan = task
     here = release(x, y, plan, out=tmp_path / "here", test_seed=1)
     security = Security.temporary()
-    settings = {
-        "ca-file": security.tls_ca_file,
-        "client.cert": security.tls_client_cert,
-        "client.key": security.tls_client_key,
-    }
     with (
         threads_cluster(2, security=security, protocol="tls://", host="127.0.0.1") as cluster,
-        dask.config.set({f"distributed.comm.tls.{k}": v for k, v in settings.items()}),
+        dask.config.set(client_credentials(security)),
     ):
         assert cluster.scheduler_address.startswith("tls://")
         there = release(
@@ -608,3 +644,77 @@ def test_tls(tmp_path, task):
             scheduler=cluster.scheduler_address,
         )
     assert there.certificate_digest == here.certificate_digest
+
+
+# Becomes another user, then tries every port of the cluster's processes, in the clear, under TLS without
+# and with credentials of its own, and over HTTP; prints how it got in. A server of Dask speaks first, to
+# whomever it has admitted.
+INTRUDER = """
+import os, socket, ssl, sys
+from concurrent.futures import ThreadPoolExecutor
+from distributed.security import Security
+
+stranger = Security.temporary().get_connection_args("client")["ssl_context"]
+nobody = ssl.create_default_context()
+for context in (stranger, nobody):
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+
+def answer(port, context, words):
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+            if context is not None:
+                connection = context.wrap_socket(connection)
+            connection.sendall(words)
+            return connection.recv(1000)
+    except OSError:
+        return b""
+
+def get_in(port):
+    for context in (None, nobody, stranger):
+        said = answer(port, context, b"")
+        if said:
+            print(f"into {port} with {context}: {said}")
+    for page in ("/", "/info/main/workers.html", "/json/counts.json", "/metrics", "/health"):
+        said = answer(port, None, f"GET {page} HTTP/1.0\\r\\n\\r\\n".encode())
+        if b" 200 " in said:
+            print(f"page {page} of {port}: {said}")
+
+*ports, folder = sys.argv[1:]
+with ThreadPoolExecutor(len(ports)) as pool:
+    list(pool.map(get_in, map(int, ports)))
+try:
+    print(f"folder: {os.listdir(folder)}")
+except PermissionError:
+    print("tried", len(ports))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can become another user")
+def test_another_user_of_the_machine_cannot_connect():
+    """The scheduler's port, the workers', the nannies' and those of HTTP servers; the folder."""
+    me = psutil.Process()
+    with DaskBackend(None, 2, 2) as backend:
+        ours = [me, *me.children(recursive=True)]
+        found = [socket for one in ours for socket in one.net_connections(kind="inet")]
+        ports = {socket.laddr.port for socket in found if socket.status == "LISTEN"}
+        assert len(ports) >= 5  # of a scheduler, two workers and two nannies
+        (folder,) = {
+            w["local_directory"]
+            for w in [*backend._client.scheduler_info()["workers"].values()][:1]
+        }
+        told = subprocess.run(
+            [sys.executable, "-c", INTRUDER, *map(str, ports), folder],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        assert told.stdout == f"tried {len(ports)}\n", told.stdout
+        base = Path(folder).parents[1]
+        assert base.name.startswith("privmix-")
+        assert base.stat().st_mode & 0o777 == 0o700
+    assert not base.exists()

@@ -168,3 +168,11 @@ def test_shapes_other_than_planned_are_refused(fault):
         targets = targets[:, :, :-1]
     with pytest.raises(ValueError, match="planned were"):
         clipped_head_sum(features, targets, weights, grid)
+
+
+def test_rounding_down_adds_a_point_in_each_entry_to_the_sensitivity():
+    """Two sums that differ by the bound in one entry may differ by a point in every other."""
+    grid = HeadGrid(1.0, 4, 10_000)
+    assert grid.shift > 0
+    due = math.ldexp(grid.bound, -grid.shift) + math.sqrt(10_000)
+    assert grid.published.sensitivity == due

@@ -10,7 +10,7 @@ import torch
 from scipy.stats import chi2
 
 from privmix import InvalidInputError
-from privmix.dpsgd import AugmentationPlan, LinearHead, Network
+from privmix.dpsgd import AugmentationPlan, LinearHead, Network, trainer
 from privmix.dpsgd.gradients import PrivateViews
 from privmix.dpsgd.trainer import Steps
 from privmix.dpsgd.training_records import as_samples, check_records
@@ -212,3 +212,38 @@ def test_noise_has_the_stated_scale(name):
     low, high = chi2.ppf([5e-9, 1 - 5e-9], noise.size)
     assert low < np.square(noise).sum() < high
     assert high * 1.5**-2 < low
+
+
+@pytest.mark.parametrize("microbatch_size", [1, 2])
+def test_noise_is_drawn_for_the_sensitivity_with_the_rounding_allowance(
+    microbatch_size, monkeypatch
+):
+    """A microbatch of two may change by twice the clip norm, and its noise is twice as large."""
+    plain = AugmentationPlan.plain()
+    config = make_config(
+        microbatch_size=microbatch_size, clip_norm=0.5, noise_multiplier=1.3, augmentation=plain
+    )
+    steps, source, parameters = make_steps(Network(make_network()), config, *make_images(6))
+    drawn = []
+
+    def watched(stream, extra, stddev, size):
+        drawn.append(stddev)
+        return np.zeros(size, dtype=np.int64)
+
+    monkeypatch.setattr(trainer, "rounded_gaussian", watched)
+    steps.gradient(0, parameters)
+    accounted = 1.3 * microbatch_size * 0.5 * source.grid.units
+    assert accounted * (1 + 5e-13) < drawn[0] < accounted * (1 + 2e-12)
+
+
+def test_steps_have_noise_and_samples_of_their_own(monkeypatch):
+    """Two steps of a model with no record near it: the published gradients are the noise alone."""
+    config = make_config(num_records=60, batch_size=30, num_steps=4)
+    steps, _, parameters = make_steps(LinearHead(Pooled()), config, *make_images(60))
+    monkeypatch.setattr(
+        type(steps), "noiseless_sum", lambda self, step, at: np.zeros(at.size, dtype=np.int64)
+    )
+    gradients = [steps.gradient(step, parameters) for step in range(4)]
+    samples = [tuple(steps.sample(step)) for step in range(4)]
+    assert len({gradient.tobytes() for gradient in gradients}) == 4
+    assert len(set(samples)) == 4

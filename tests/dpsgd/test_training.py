@@ -111,6 +111,9 @@ def with_nan(images):
         ({"plan": make_plan(augmentation=AugmentationPlan.dp_mix_diff())}, "synthetic"),
         ({"plan": make_plan(microbatch_size=2)}, "microbatch_size"),
         ({"plan": make_plan().model_copy(update={"epsilon": 0.1})}, "epsilon"),
+        # Stated otherwise than its parameters give: verify would reject what it spends.
+        ({"plan": make_plan().model_copy(update={"epsilon": 50.0})}, "epsilon.*costs at delta"),
+        ({"plan": make_plan().model_copy(update={"delta": 1e-3})}, "epsilon.*costs at delta"),
         ({"model": LinearHead()}, "backbone"),
         (
             {"model": Network(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4)))},
@@ -309,7 +312,7 @@ def test_a_consistent_forgery_of_another_size_is_rejected(sealed, tmp_path):
     files = {"model.safetensors": hashlib.sha256(content).hexdigest()}
     forged = certificate.model_copy(update={"files": files})
     (copy / "certificate.json").write_bytes(forged.to_bytes())
-    assert "bfloat16" in verify_model(copy).reasons[0]
+    assert "BF16" in verify_model(copy).reasons[0]
 
 
 def test_edited_files_are_rejected(sealed, tmp_path):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import stat
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ from privmix.features.extraction import extract, parts_folder, transform_records
 from privmix.inputs.extractor import FeaturesHeader
 from privmix.inputs.raw import open_records
 from privmix.inputs.readers import read_labelled
+from privmix.running.finished import DamagedFileWarning
 
 
 @pytest.fixture(autouse=True)
@@ -108,9 +110,16 @@ def test_parts_of_other_records_are_made_again(tmp_path):
     assert again.calls == []
     # A damaged part, and another input, of which the file must hold nothing old.
     part = parts_folder(out) / "00000001"
-    part.write_bytes(part.read_bytes()[:-1])
-    extract(source(), again, out, keep_parts=True)
-    assert sum(again.calls) == 4
+    whole = part.read_bytes()
+    flipped = bytearray(whole)
+    flipped[-3] ^= 1
+    for damaged in (whole[:-1], b"", bytes(flipped)):
+        again.calls.clear()
+        part.write_bytes(damaged)
+        with pytest.warns(DamagedFileWarning, match="00000001 was damaged"):
+            extract(source(), again, out, keep_parts=True)
+        assert sum(again.calls) == 4
+        assert part.read_bytes() == whole
     other = tmp_path / "other.parquet"
     extract(source(seed=1), Counting([]), other)
     extract(source(seed=1), again, out)
@@ -220,3 +229,24 @@ def test_a_file_that_appears_meanwhile_is_left_alone(tmp_path):
     extract(source(), make_extractor("pixels", size=4), out, replace=False)
     assert len(pq.read_table(out)) == 10
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+
+
+def test_records_that_run_together_have_other_keys():
+    def key(*texts):
+        return extraction_module._key(SimpleNamespace(records=list(texts)), b"context")
+
+    found = [key("ab", "c"), key("a", "bc"), key("abc"), key("a", None, "bc"), key("1;text 1;a")]
+    assert len(set(found)) == len(found)
+
+
+def test_parts_are_for_their_owner_alone(tmp_path, monkeypatch):
+    written = []
+
+    def watched(path, content, *, mode=0o644):
+        written.append(mode)
+
+    monkeypatch.setattr(extraction_module, "write_durably", watched)
+    made = SimpleNamespace(num_features=2, transform=lambda records, progress: np.ones((1, 2)))
+    block = SimpleNamespace(records=["a"], bad=np.zeros(1, dtype=bool))
+    extraction_module._make_part(tmp_path / "0", block, made, b"context", lambda done, total: None)
+    assert written == [0o600]

@@ -4,6 +4,7 @@ import pytest
 import privmix
 from builders import make_data, make_plan, make_schema
 from privmix import InvalidInputError, NoiseAwareClassifier, Release, release
+from privmix.learners.base import clip_rows
 
 LEARNERS = [
     getattr(privmix, name) for name in privmix.__all__ if name.endswith(("Classifier", "Regressor"))
@@ -29,3 +30,16 @@ def test_what_is_no_release_is_refused(learner, given):
 def test_a_folder_that_is_no_release_is_refused(tmp_path):
     with pytest.raises(InvalidInputError, match="a sealed release folder"):
         NoiseAwareClassifier().fit(tmp_path)
+
+
+def test_test_records_are_clipped_to_the_norm_and_no_shorter(rng):
+    rows = rng.standard_normal((60, 4)) * np.geomspace(1e-2, 1e2, 60)[:, None]
+    rows[3] = 0.0
+    lengths = np.linalg.norm(rows, axis=1)
+    found = clip_rows(rows, 1.5)
+    assert np.array_equal(found[lengths <= 1.5], rows[lengths <= 1.5])
+    np.testing.assert_allclose(np.linalg.norm(found[lengths > 1.5], axis=1), 1.5, rtol=1e-12)
+    np.testing.assert_allclose(
+        found[lengths > 1.5] * lengths[lengths > 1.5, None] / 1.5, rows[lengths > 1.5]
+    )
+    np.testing.assert_allclose(clip_rows(np.array([[3e300, 4e300]]), 1.0), [[0.6, 0.8]])

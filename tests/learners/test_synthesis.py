@@ -17,6 +17,10 @@ from privmix.learners.synthesis import Synthesizer
 from privmix.planning.plan import ReleasePlan
 from privmix.preprocess import Center, ClassCounts, RandomProjection, UnitNorm
 
+# Releases of tests protect nobody, and say so.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::privmix.accounting.guarantee.NotPrivateWarning"
+)
 LITTLE_NOISE = 0.05
 
 

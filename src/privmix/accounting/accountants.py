@@ -64,6 +64,16 @@ def account(event: Event, delta: float) -> Accounting:
 
     ``delta`` must lie in (0, 1). An epsilon that would be negative is reported as 0. A
     ``GroupEvent`` is accounted for as :mod:`privmix.accounting.group` says.
+
+    Example:
+        >>> from privmix.accounting import PoissonGaussianEvent, account
+        >>> event = PoissonGaussianEvent(sampling_prob=0.01, noise_multiplier=1.0, count=1000)
+        >>> accounting = account(event, delta=1e-5)
+        >>> round(accounting.epsilon, 2)
+        1.83
+        >>> accounting.accountants["gdp"].guarantee
+        False
+
     """
     delta = _validate.delta("delta", delta)
     inner, size = group_view(event)
@@ -89,7 +99,15 @@ def account(event: Event, delta: float) -> Accounting:
 
 
 def epsilon_at(event: Event, deltas: Iterable[float] = CERTIFICATE_DELTAS) -> dict[float, float]:
-    """Certified epsilons at several deltas, keyed by delta."""
+    """Certified epsilons at several deltas, keyed by delta.
+
+    Example:
+        >>> from privmix.accounting import GaussianEvent, epsilon_at
+        >>> found = epsilon_at(GaussianEvent(noise_multiplier=4.0), [1e-5, 1e-9])
+        >>> {delta: round(epsilon, 3) for delta, epsilon in found.items()}
+        {1e-05: 0.926, 1e-09: 1.396}
+
+    """
     deltas = [_validate.delta("delta", delta) for delta in deltas]
     if presence_view(event) is not None:
         return {delta: account(event, delta).epsilon for delta in deltas}
@@ -103,7 +121,14 @@ def epsilon_at(event: Event, deltas: Iterable[float] = CERTIFICATE_DELTAS) -> di
 
 
 def delta_at(event: Event, epsilon: float) -> float:
-    """Certified delta at ``epsilon`` >= 0."""
+    """Certified delta at ``epsilon`` >= 0.
+
+    Example:
+        >>> from privmix.accounting import GaussianEvent, delta_at
+        >>> f"{delta_at(GaussianEvent(noise_multiplier=4.0), 1.0):.2e}"
+        '2.92e-06'
+
+    """
     epsilon = _validate.real("epsilon", epsilon, at_least=0.0)
     inner, size = group_view(event)
     by_rdp = rdp.rdp_delta(inner, epsilon / size)
@@ -139,6 +164,11 @@ def group_epsilon(event: Event, delta: float, *, group_size: int) -> float:
         event: Any event; of a ``GroupEvent``, ``group_size`` owners are taken together.
         delta: In (0, 1).
         group_size: At least 1.
+
+    Example:
+        >>> from privmix.accounting import GaussianEvent, group_epsilon
+        >>> round(group_epsilon(GaussianEvent(noise_multiplier=4.0), 1e-5, group_size=2), 3)
+        1.993
 
     """
     size = _validate.integer("group_size", group_size)

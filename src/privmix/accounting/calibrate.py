@@ -33,6 +33,12 @@ def calibrate_noise_multiplier(
     ``make_event`` turns a noise multiplier into an event. The certified epsilon at the result is
     at most ``target_epsilon`` and within 1 % of it. Otherwise: InvalidInputError naming
     ``target_epsilon`` and the reachable range.
+
+    Example:
+        >>> from privmix.accounting import GaussianEvent, calibrate_noise_multiplier
+        >>> calibrate_noise_multiplier(lambda noise: GaussianEvent(noise_multiplier=noise), 1.0, 1e-5)
+        3.730632
+
     """
     target = _validate.real("target_epsilon", target_epsilon, above=0.0)
     delta = _validate.delta("target_delta", target_delta)
@@ -75,6 +81,23 @@ def calibrate(
     target: exactly for integers, to 0.2 % of the target for reals. If the whole range is within
     the target its least private end is returned; if none of it is: InvalidInputError naming
     ``parameter``'s reachable epsilons. ``lower`` must be positive.
+
+    Example:
+        >>> from privmix.accounting import PoissonGaussianEvent, calibrate
+        >>> def steps(count):
+        ...     return PoissonGaussianEvent(sampling_prob=0.01, noise_multiplier=1.0, count=count)
+        >>> calibrate(
+        ...     steps,
+        ...     "count",
+        ...     target_epsilon=1.0,
+        ...     target_delta=1e-5,
+        ...     lower=1,
+        ...     upper=10_000,
+        ...     increasing=True,
+        ...     integer=True,
+        ... )
+        254
+
     """
     target = _validate.real("target_epsilon", target_epsilon, above=0.0)
     delta = _validate.delta("target_delta", target_delta)

@@ -59,6 +59,14 @@ def gdp_mu_from(epsilon: float, delta: float) -> float:
     """The largest mu for which mu-GDP implies (epsilon, delta)-DP, to twelve digits.
 
     For delta = 1e-5, epsilon 1, 2, 8 give 0.268051, 0.501552, 1.666031.
+
+    Example:
+        >>> from privmix.accounting import gdp_epsilon, gdp_mu_from
+        >>> round(gdp_mu_from(1.0, 1e-5), 6)
+        0.268051
+        >>> round(gdp_epsilon(gdp_mu_from(2.0, 1e-6), 1e-6), 9)
+        2.0
+
     """
     epsilon = _validate.real("epsilon", epsilon, at_least=0.0)
     log_delta = math.log(_validate.delta("delta", delta))

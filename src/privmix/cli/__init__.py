@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from importlib.metadata import version
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from privmix._validate import InvalidInputError
-from privmix.cli._common import ERR, OUT, app
+from privmix._validate import InvalidInputError, printable
+from privmix.cli._app import app
+from privmix.cli._stopping import Stopped, stopped_by_signals, what_is_left
 
-# Importing a command's module registers it; the order is that of the help.
-_COMMANDS = (
-    "schema plan account extract release verify train evaluate synthesize compare fit ledger demo"
-)
-for _command in _COMMANDS.split():
-    import_module(f"privmix.cli.{_command}")
+_LONGEST_ERROR = 8000
 
 # Wrong usage as Typer reports it; the class itself has no public name.
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
@@ -28,7 +24,9 @@ UsageError: type[Any] = typer.BadParameter.__mro__[1]
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        OUT.print(f"privmix {version('privmix')}")
+        from importlib.metadata import version
+
+        typer.echo(f"privmix {version('privmix')}")
         raise typer.Exit(0)
 
 
@@ -43,9 +41,15 @@ def _options(
 
 
 def main() -> NoReturn:
-    """Run the command line. Exit status: 0, 2 for bad input (one line says what), 1 for failure."""
+    """Run the command line. Exit status: 0, 2 for bad input (one line says what), 1 for failure, 130 and
+    143 where Ctrl-C or SIGTERM stopped it (one line says what is left and how to go on).
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a letter is no error
+            stream.reconfigure(errors="backslashreplace")
+    warnings.showwarning = _show_warning
     try:
-        with _telling():
+        with stopped_by_signals(), _telling():
             code = app(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except InvalidInputError as error:
@@ -54,25 +58,37 @@ def main() -> NoReturn:
         if not str(error.format_message()).strip():  # a command without arguments shows its help
             sys.exit(2)
         _fail(2, error.format_message())
-    except (typer.Abort, KeyboardInterrupt):
-        _fail(1, "interrupted")
+    except Stopped as stop:
+        _fail(stop.exit_status, f"{stop}: {what_is_left(stop)}")
+    except (typer.Abort, KeyboardInterrupt) as error:
+        _fail(130, f"interrupted: {what_is_left(error)}")
     except Exception as error:
         if os.environ.get("PRIVMIX_DEBUG"):
             raise
-        _fail(1, f"{type(error).__name__}: {error}")
+        notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+        _fail(1, f"{type(error).__name__}: {error}{notes}")
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Write a warning of the library as one line, as all that is told."""
+    sys.stderr.write("warning: " + " ".join(str(message).split()) + "\n")
 
 
 @contextmanager
 def _telling() -> Iterator[None]:
-    """Print what is noted beside an error: for the data holder's eyes only."""
+    """Print what is noted beside bad input: for the data holder's eyes only. What is noted beside other
+    ends stands in their own line.
+    """
     try:
         yield
-    except BaseException as error:
+    except InvalidInputError as error:
         for note in getattr(error, "__notes__", ()):
-            ERR.print(f"for your eyes only: {note}", markup=False)
+            from privmix.cli._common import ERR
+
+            ERR.print(f"for your eyes only: {note}")
         raise
 
 
 def _fail(code: int, message: str) -> NoReturn:
-    sys.stderr.write("error: " + " ".join(message.split()) + "\n")
+    sys.stderr.write("error: " + printable(" ".join(message.split()), _LONGEST_ERROR) + "\n")
     sys.exit(code)

@@ -167,7 +167,11 @@ def same_extractor(
 
 def check_source(source: Path) -> None:
     """Refuse a path that leads nowhere, before anything else is done."""
-    if not source.exists():
+    try:
+        found = source.exists()
+    except OSError as error:  # a name that is too long, a folder that is shut
+        _validate.fail(str(source), "an existing file or folder", error.strerror)
+    if not found:
         _validate.fail(str(source), "an existing file or folder", "no such file")
     if not source.is_dir():
         _validate.regular_file(source)
@@ -237,7 +241,7 @@ def extract_with_progress(
 def tell_tally(tally: Tally) -> None:
     """Say on standard error which columns have bad cells, and values that miss the schema."""
     for line in [*tally.faults(), *tally.misses()]:
-        ERR.print(f"for your eyes only: {line}", markup=False)
+        ERR.print(f"for your eyes only: {line}")
 
 
 @contextmanager
@@ -247,24 +251,30 @@ def kept_features(out: Path) -> Iterator[Path]:
     No other run may use it meanwhile. It goes when the run is through. Where the run fails, what is
     in it stays for the next one, and the data holder is told.
     """
-    from privmix.running.journal import lock_folder
+    from privmix.running.journal import check_private, lock_folder
 
     folder = out.parent / f".{out.name}.features"
+    check_private(folder, out)
     found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     others = [name for name in found if "features.parquet" not in name and name != "lock"]
-    if folder.is_symlink() or others:
+    if others:
         allowed = f"a place beside which {folder.name} is free for features"
-        _validate.fail(f"out={out}", allowed, "a link" if folder.is_symlink() else "other files")
+        _validate.fail(f"out={out}", allowed, "other files")
     lock = lock_folder(folder, out)
     try:
-        folder.chmod(0o700)  # also of a folder that was there before
         yield folder
     except BaseException as error:
         if any(folder.glob("*.parquet")) or any(folder.glob(".*.parts/0*")):
-            ERR.print(
-                f"for your eyes only: private features are kept in {folder}, for another run with "
-                "the same --out; remove that folder if there will be none"
+            kept = (
+                f"private features are kept in {folder}, for another run with the same --out; remove "
+                "that folder if there will be none"
             )
+            if isinstance(error, _validate.InvalidInputError):
+                ERR.print(f"for your eyes only: {kept}")
+            else:
+                # Not what extracting to a file of its own would say.
+                others = [n for n in getattr(error, "__notes__", ()) if str(folder) not in n]
+                error.__notes__ = [*others, kept]
         else:
             shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, _validate.InvalidInputError) and str(folder) in error.place:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from privmix.accounting.guarantee import number
 from privmix.cli._common import OUT, Json, app, print_json, progress_bar
 
 
@@ -36,8 +37,8 @@ def demo_command(
         return
     table = Table("", "", title="privmix demo: Banking77, 77 intents", show_header=False)
     for name, text in (
-        ("epsilon", f"{result['epsilon']:.4f}"),
-        ("delta", f"{result['delta']:g}"),
+        ("epsilon", number(result["epsilon"])),
+        ("delta", number(result["delta"])),
         ("verified", "yes" if result["valid"] else "NO"),
         ("accuracy on the release", f"{result['accuracy']:.1%}"),
         ("accuracy without privacy", f"{result['accuracy_without_privacy']:.1%}"),

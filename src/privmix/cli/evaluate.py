@@ -11,6 +11,7 @@ import typer
 from numpy.typing import NDArray
 
 from privmix import _validate
+from privmix.accounting.guarantee import NOT_PRIVATE
 from privmix.cli._common import (
     ERR,
     FeaturesKey,
@@ -115,11 +116,15 @@ def evaluate_command(
     """
     from privmix.features.extraction import transform_records
     from privmix.inputs.extractor import FeaturesHeader
+    from privmix.inputs.feature_names import check_names
     from privmix.inputs.readers import label_names, read_labelled
 
     _validate.one_of("--on-bad-record", on_bad_record, ("wrong", "leave-out", "error"))
     shares = Shares(max_bad_share, max_missed_share)
     scored = _load(model, device)
+    if scored.private is False:
+        words = f"{NOT_PRIVATE}: this model was made with a test seed or for research, from a release or records"
+        ERR.print(f"{words} that it does not protect")
     strict = on_bad_record == "error" or (on_bad_record == "wrong" and scored.target != "class")
     check_source(source)
     header = FeaturesHeader.of_file(source)
@@ -158,7 +163,7 @@ def evaluate_command(
             if others := other_columns(source, header, names):
                 allowed = f"the column of owners in {source}, which is no feature: {others}"
                 _validate.fail("--unit-column", allowed, "nothing")
-        features, labels, _ = read_labelled(
+        data = read_labelled(
             source,
             label=label,
             classes=scored.classes,
@@ -167,6 +172,8 @@ def evaluate_command(
             target=scored.target,
             unit_column=unit_column,
         )
+        check_names(str(source), data.feature_names, scored.feature_names, "the model")
+        features, labels = data.features, data.labels
     good = _usable(features, labels, scored, strict=strict)
     num_bad = int((~good).sum())
     Tally(len(good), num_bad).check("TEST", shares, remedy=f" ({REMEDY})" * strict)
@@ -178,7 +185,8 @@ def evaluate_command(
         _validate.fail("TEST", "at least one record that can be scored", "none")
     found = scored.score(features[good], labels[good], wrong)
     note = f"{next(iter(found))} is a fact about the test set, which nothing here protects"
-    result = {**found, "num_test_records": len(good) - num_bad + wrong, "note": note}
+    num_test = len(good) - num_bad + wrong
+    result = {**found, "num_test_records": num_test, "note": note, "private": scored.private}
     if num_bad:
         result["num_counted_as_wrong" if wrong else "num_left_out"] = num_bad
     if as_json:
@@ -221,6 +229,8 @@ class _Scored(NamedTuple):
     target: Target
     classes: tuple[int, ...] | tuple[str, ...]
     extractor: ExtractorIdentity | None
+    private: bool | None
+    feature_names: tuple[str, ...] | None
     score: Callable[[Any, Any, int], dict[str, Any]]
 
 
@@ -233,24 +243,26 @@ def _load(path: Path, device: str | None) -> _Scored:
     learner = load_model(path)
     numbers = isinstance(learner, LinearRegressor)
     classes = learner.output_names_ if numbers else tuple(learner.classes_.tolist())
+    found = getattr(learner, "feature_names_in_", None)
+    names = None if found is None else tuple(found)
 
     def scores(features: Any, labels: Any, num_wrong: int) -> dict[str, Any]:
         return score(learner, features, labels, num_wrong=num_wrong)
 
-    return _Scored(learner.target_, classes, learner.extractor_, scores)
+    return _Scored(learner.target_, classes, learner.extractor_, learner.private_, names, scores)
 
 
 def _load_folder(path: Path, device: str | None) -> _Scored:
     """Load a linear head on features: what other models stand on is not in their folders."""
     from privmix.dpsgd import LinearHead, TrainedModel
-    from privmix.dpsgd.model_certificate import read_certificate
+    from privmix.dpsgd.model_certificate import check_model_files, read_certificate
+    from privmix.foreign.files import ForeignFolder
     from privmix.inputs.labels import match_labels
     from privmix.learners.scores import accuracy
-    from privmix.publishing.folder import file_digests
 
     certificate = read_certificate(path)
-    if file_digests(path) != certificate.files:
-        _validate.fail(str(path), "a model as it was sealed; see privmix verify", "a changed one")
+    if changed := check_model_files(ForeignFolder(path), certificate):
+        _validate.fail(str(path), "a model as it was sealed; see privmix verify", changed[0])
     head = LinearHead(None, device=device or "cpu")
     if (facts := certificate.model).architecture != head.architecture or facts.kind != head.kind:
         allowed = "a model of features; score one of images in Python, by dpsgd.TrainedModel"
@@ -262,4 +274,5 @@ def _load_folder(path: Path, device: str | None) -> _Scored:
         found = match_labels(trained.predict(features), trained.classes)
         return accuracy(truth, found, num_wrong=num_wrong)
 
-    return _Scored("class", trained.classes, certificate.extractor, score)
+    names, private = certificate.feature_names, certificate.private
+    return _Scored("class", trained.classes, certificate.extractor, private, names, score)

@@ -25,6 +25,8 @@ from privmix.cli._common import (
     print_json,
     progress_bar,
     read_schema,
+    verify_command_line,
+    warn_of,
 )
 from privmix.cli._raw import (
     ExtractorSpec,
@@ -153,6 +155,7 @@ def fit_command(
         read_synthetic,
     )
     from privmix.inputs.extractor import FeaturesHeader
+    from privmix.inputs.feature_names import check_names
     from privmix.inputs.readers import read_labelled
     from privmix.running.journal import RunFolder, check_out
     from privmix.running.ledger import ledger_charge
@@ -161,6 +164,7 @@ def fit_command(
     target = check_out(out)
     facts = None if schema is None else read_schema(schema)
     names, num_records = _public_facts(classes, num_records, facts)
+    feature_names = None if facts is None else facts.feature_names
     raw: RawRecords | None = None
     identity: ExtractorIdentity | None = None
     shape: tuple[int, ...]
@@ -196,6 +200,7 @@ def fit_command(
         data = read_labelled(
             source, label=label, classes=names, features_key=features_key, label_key=label_key
         )
+        check_names(str(source), data.feature_names, feature_names, "the schema's feature_names")
         shape = tuple(data.features.shape[1:])
         identity = None if header is None else header.extractor
     chosen = method or ("dp-mix-self" if len(shape) == 3 else "plain")
@@ -241,8 +246,6 @@ def fit_command(
     )
     if charge is not None and not resume:
         charge.check()
-    if research or test_seed is not None:
-        ERR.print("warning: this model protects nobody; verify rejects it")
     with ExitStack() as kept:
         if raw is not None:  # after everything that is known without the records
             features = kept.enter_context(kept_features(target)) / "features.parquet"
@@ -263,9 +266,12 @@ def fit_command(
             research=research,
             test_seed=test_seed,
             extractor=identity,
+            feature_names=feature_names,
             progress=_with_epsilon(bar, plan.config, delta),
         )
     certificate = trained.certificate
+    guarantee = certificate.guarantee
+    warn_of(guarantee)
     result = {
         "out": str(out),
         "private": certificate.private,
@@ -277,10 +283,12 @@ def fit_command(
         "digest": certificate.digest(),
     }
     if as_json:
-        print_json(result)
+        print_json({**result, "guarantee": guarantee.model_dump(mode="json")})
     else:
         print_facts(result)
-        OUT.print(f"check it with: privmix verify {out} --expect-digest {result['digest']}")
+        for line in guarantee.lines():
+            OUT.print(line)
+        OUT.print(verify_command_line(out, result["digest"]))
 
 
 def _public_facts(
@@ -343,6 +351,7 @@ def _load(name: str) -> Any:
 def _with_epsilon(bar: Any, config: Any, delta: float) -> Callable[[int, int], None]:
     """Let a progress bar go on, and now and then say what has been spent so far, at most."""
     from privmix.accounting import epsilon_at
+    from privmix.accounting.rounding import rounded_up
 
     due = monotonic() + 2
 
@@ -352,6 +361,6 @@ def _with_epsilon(bar: Any, config: Any, delta: float) -> Callable[[int, int], N
         if monotonic() > due:
             due = monotonic() + 30
             spent = epsilon_at(config.event_after(done), [delta])[delta]
-            ERR.print(f"step {done} of {total}: epsilon {spent:.4g} so far")
+            ERR.print(f"step {done} of {total}: epsilon {rounded_up(spent, 4):.4g} so far")
 
     return step

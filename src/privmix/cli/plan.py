@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from privmix import _validate
+from privmix.accounting.guarantee import number
 from privmix.cli._common import (
     DESIGN_OPTIONS,
     ERR,
@@ -46,6 +48,7 @@ from privmix.cli._common import (
     print_json,
     read_schema,
     refuse_beside,
+    warn_of,
     write_text,
 )
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
@@ -141,6 +144,8 @@ def plan_command(
             _validate.fail(option, "a number, unless --schema is given", "nothing")
         if facts is not None and value is not None:
             _validate.fail(option, "nothing beside --schema, which states it", value)
+        if value is not None:
+            _validate.size(name, value, place=option)
     known: dict[str, Any] = sizes if facts is None else planned_sizes(facts)
     unit = PrivacyUnit(unit_column, max_records_per_unit)
     if explain:
@@ -170,8 +175,9 @@ def plan_command(
     )
     if out is not None:
         write_text(out, plan.to_json() + "\n")
+    warn_of(plan.guarantee)
     if as_json:
-        print_json(plan.to_dict())
+        print_json({**plan.to_dict(), "guarantee": plan.guarantee.model_dump(mode="json")})
     else:
         OUT.print(_plan_table(plan))
 
@@ -221,11 +227,12 @@ def _explain(sizes: dict[str, Any], epsilon: float | None, delta: float, as_json
             split = f"balance {a.label_balance:g}"
         table.add_row(a.design, center, rows, size, split, f"{a.predicted_error:.1%}")
     OUT.print(table)
-    OUT.print(
-        "centre: share of the budget for a private mean, subtracted before records are scaled.\n"
-        "split: share of the rest for rows of features (hybrid); label over feature noise.\n"
-        "The error is that of a reference population: it ranks designs, no more."
-    )
+    for line in (
+        "centre: share of the budget for a private mean, subtracted before records are scaled.",
+        "split: share of the rest for rows of features (hybrid); label over feature noise.",
+        "The error is that of a reference population: it ranks designs, no more.",
+    ):
+        OUT.print(line)
 
 
 def preprocessing_steps(
@@ -275,17 +282,14 @@ def make_plan(
     unit: PrivacyUnit = RECORD,
 ) -> ReleasePlan:
     """Plan with one unknown: the noise, epsilon, or what ``solve_for`` names."""
+    for name in ("num_records", "num_classes", "num_features"):
+        _validate.size(name, sizes[name])
     if epsilon is not None:
         _validate.real("--epsilon", epsilon, at_least=1e-6, at_most=1e4)
     if preprocessing and not any(isinstance(step, Center) for step in preprocessing):
         ERR.print("note: steps that are given replace automatic centring; --center SHARE adds it")
     _validate.delta("--delta", delta)
     unit.check("add_or_remove_one")
-    if delta * sizes["num_records"] > 1:
-        ERR.print(
-            f"note: delta {delta:g} is above 1 / num_records; it allows that much probability of "
-            "giving some record away outright"
-        )
     if epsilon is None and noise_multiplier is None:
         _validate.fail("--epsilon", "a value, or --noise-multiplier to be told it", "nothing")
     if (solve_for is not None) != (epsilon is not None and noise_multiplier is not None):
@@ -333,11 +337,12 @@ def _describe_step(step: Step) -> str:
 def _plan_table(plan: ReleasePlan) -> Table:
     mechanism = plan.mechanism
     table = Table("", "", title="privmix plan", show_header=False)
-    guarantee = f"{plan.epsilon:.6g}, {plan.delta:g} ({mechanism.neighboring_relation})"
-    rows = [("design", plan.design), ("epsilon, delta", guarantee)]
+    told = plan.guarantee
+    spent = f"{number(told.epsilon)}, {number(told.delta)} ({mechanism.neighboring_relation})"
+    whose = "one record"
     if plan.unit_column is not None:
         whose = f"{plan.unit_column}, at most {plan.max_records_per_unit} records of each"
-        rows.append(("protects", whose))
+    rows = [("design", plan.design), ("epsilon, delta", spent), ("protects", whose)]
     rows += [("preprocessing", _describe_step(step)) for step in plan.preprocessing]
     for part in mechanism.components:
         label = part.label_noise_multiplier
@@ -355,5 +360,5 @@ def _plan_table(plan: ReleasePlan) -> Table:
         ("disk", f"{plan.disk_bytes / 1e6:.1f} MB"),
     ]
     for name, text in rows:
-        table.add_row(name, text)
+        table.add_row(name, escape(text))
     return table

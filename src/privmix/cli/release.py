@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from privmix import _validate
+from privmix._validate import printable
 from privmix.cli._common import (
     DESIGN_OPTIONS,
     ERR,
@@ -53,6 +54,8 @@ from privmix.cli._common import (
     read_schema,
     read_text,
     refuse_beside,
+    verify_command_line,
+    warn_of,
 )
 from privmix.cli._raw import (
     Device,
@@ -69,6 +72,7 @@ from privmix.cli._raw import (
     open_raw,
     other_columns,
 )
+from privmix.cli._signing import PassphraseFile, SignKey, ask_signing_key
 from privmix.cli.plan import design_options, make_plan, preprocessing_steps
 from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE
 from privmix.planning.plan import PrivacyUnit, ReleasePlan, planned_sizes
@@ -158,6 +162,8 @@ def release_command(
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads [all processors].")] = None,
     max_memory: MaxMemory = None,
+    sign_key: SignKey = None,
+    passphrase_file: PassphraseFile = None,
     test_seed: Annotated[
         int | None, typer.Option(help="Tests only: repeatable, NOT PRIVATE; verify rejects it.")
     ] = None,
@@ -194,6 +200,9 @@ def release_command(
     if threads is not None:
         _validate.integer("--threads", threads)
     check_source(source)
+    if sign_key is not None and test_seed is not None:
+        _validate.fail("--sign-key", "nothing beside --test-seed, which protects nobody", sign_key)
+    key = None if sign_key is None else ask_signing_key("--sign-key", sign_key, passphrase_file)
     target = check_out(out)
     location = None if store is None else store_location(store)
     limit = None if max_memory is None else parse_bytes("--max-memory", max_memory)
@@ -231,7 +240,7 @@ def release_command(
         ledger,
         dataset_id,
         made.event,
-        name=str(out),
+        name=printable(out),
         kind="release",
         private=test_seed is None,
         who=who,
@@ -279,6 +288,7 @@ def release_command(
             target=made.data_schema.target,
             unit_column=unit_column,
         )
+        _check_names(source, data.feature_names, made.data_schema)
         with progress_bar("records") as progress:
             records, sums_bytes = read_records(
                 data.features,
@@ -298,8 +308,6 @@ def release_command(
             if extractor is not None:
                 ERR.print("the features were not kept; privmix extract makes a file of them")
             return
-        if test_seed is not None:
-            ERR.print("warning: --test-seed makes a release that protects nobody")
         started = monotonic()
         with place, progress_bar("rows") as progress:
             published = release_records(
@@ -313,15 +321,18 @@ def release_command(
                 backend=place,
                 store=location,
                 extractor=None if header is None else header.extractor,
+                sign_key=key,
                 progress=progress,
             )
     if charge is not None and charge.receipt is not None:
-        ERR.print(f"ledger: {charge.receipt.told('the release')}", markup=False)
+        ERR.print(f"ledger: {charge.receipt.told('the release')}")
     size = 4 * sum(part.num_mixtures * part.row_width for part in made.mechanism.components)
     ERR.print(
         f"{published.num_mixtures} rows, {size / 1e6:.1f} MB, in {monotonic() - started:.1f} s"
     )
     certificate = published.certificate
+    guarantee = certificate.guarantee
+    warn_of(guarantee)
     result = {
         "out": str(out),
         "private": certificate.private,
@@ -332,11 +343,13 @@ def release_command(
         "digest": published.certificate_digest,
     }
     if as_json:
-        print_json(result)
+        print_json({**result, "guarantee": guarantee.model_dump(mode="json")})
     else:
         print_facts(result)
+        for line in guarantee.lines():
+            OUT.print(line)
         copy = f"a copy of {location}" if location and "://" in location else location or out
-        OUT.print(f"check it with: privmix verify {copy} --expect-digest {result['digest']}")
+        OUT.print(verify_command_line(copy, published.certificate_digest))
 
 
 def _check_vectors(
@@ -358,6 +371,18 @@ def _check_vectors(
                 "to protect records, features that were extracted without it"
             )
             _validate.fail("--unit-column", allowed, f"nothing, beside the column {others}")
+
+
+def _check_names(source: Path, found: tuple[str, ...] | None, schema: Schema) -> None:
+    """Compare the names of columns with those of the schema; without any, say what they are for."""
+    from privmix.inputs.feature_names import check_names
+
+    check_names(str(source), found, schema.feature_names, "the schema's feature_names")
+    if found is not None and schema.feature_names is None:
+        ERR.print(
+            "note: the schema states no feature_names; with them the certificate names the columns, "
+            "and test data with other columns, or in another order, is refused"
+        )
 
 
 def _tell_holder(records: Records, plan: ReleasePlan) -> None:

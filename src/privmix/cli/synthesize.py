@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from privmix import _validate
-from privmix.cli._common import ERR, Json, app, print_facts, print_json, progress_bar
+from privmix.accounting.guarantee import NotPrivateWarning
+from privmix.cli._common import Json, app, print_facts, print_json, progress_bar, warn_of
 
 
 @app.command("synthesize", no_args_is_help=True)
@@ -49,9 +51,10 @@ def synthesize_command(
     published = Release(folder)
     if (changed := check_files(published)) != []:
         _validate.fail(str(folder), "a release as it was sealed; see privmix verify", changed[0])
-    if not published.certificate.private:
-        ERR.print("note: this release was made with a test seed and protects nobody")
-    source = Synthesizer(published, seed=seed, class_prior=_prior(class_prior), label=label)
+    warn_of(published.certificate.guarantee)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotPrivateWarning)  # it was said just now
+        source = Synthesizer(published, seed=seed, class_prior=_prior(class_prior), label=label)
     with progress_bar("records") as progress:
         facts = write_synthetic(source, num_records, out, progress)
     stated = {"file": str(out)} | json.loads(facts.model_dump_json(exclude={"extractor"}))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from privmix import _validate
+from privmix.accounting.guarantee import NotPrivateWarning
 from privmix.cli._common import (
-    ERR,
     Json,
     app,
     print_facts,
     print_json,
     status_line,
+    warn_of,
 )
 
 
@@ -70,12 +73,17 @@ def train_command(
     _set_options(made, learner, image_shape=shape, epochs=epochs, denoise=denoise)
     if (changed := check_files(published)) != []:
         _validate.fail(str(folder), "a release as it was sealed; see privmix verify", changed[0])
-    if not published.certificate.private:
-        ERR.print("note: this release was made with a test seed and protects nobody")
-    with status_line(f"training {learner}"):
+    warn_of(published.certificate.guarantee)
+    with status_line(f"training {learner}"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotPrivateWarning)  # it was said just now
         made.fit(published)
     save_model(made, out)
-    result = {"model": str(out), "learner": learner, "num_mixtures": published.num_mixtures}
+    result = {
+        "model": str(out),
+        "private": published.certificate.private,
+        "learner": learner,
+        "num_mixtures": published.num_mixtures,
+    }
     if as_json:
         print_json(result)
     else:
@@ -83,10 +91,10 @@ def train_command(
 
 
 def _image_shape(text: str) -> tuple[int, ...]:
-    parts = text.lower().split("x")
-    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+    found = re.fullmatch(r"([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})", text.lower())
+    if found is None:
         _validate.fail("--image-shape", "CHANNELSxHEIGHTxWIDTH, as in 3x32x32", repr(text))
-    return tuple(int(part) for part in parts)
+    return tuple(map(int, found.groups()))
 
 
 def _set_options(made: Any, learner: str, **options: Any) -> None:

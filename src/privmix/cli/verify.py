@@ -16,29 +16,40 @@ def verify_command(
     expect_digest: Annotated[
         str | None, typer.Option(help="Certificate digest as told by the data holder.")
     ] = None,
+    signer: Annotated[
+        Path | None,
+        typer.Option(help="OpenSSH's file of allowed signers, one of whom must have signed."),
+    ] = None,
+    identity: Annotated[
+        str | None, typer.Option(help="Which of them, for example alice@example.org [any].")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check a release, or a model: its files, its certificate, its rows. Exit status 1 if anything is wrong.
 
-    Example:
+    Says who is protected, how well, and what vouches for where it comes from.
+
+    Examples:
         privmix verify release/ --expect-digest 3f2a...
+
+        privmix verify release/ --signer allowed_signers --identity alice@example.org
 
     """
     from privmix.dpsgd.model_certificate import is_model_folder, verify_model
     from privmix.publishing.verification import verify
 
     check = verify_model if is_model_folder(folder) else verify
-    outcome = check(folder, expect_digest=expect_digest)
+    outcome = check(folder, expect_digest=expect_digest, signers=signer, identity=identity)
     if as_json:
         print_json(outcome.model_dump(mode="json"))
-    elif outcome.valid:
-        OUT.print(f"valid: ({outcome.epsilon:.6g}, {outcome.delta:g})-differentially private")
+    elif outcome.guarantee is not None and outcome.origin is not None:
+        OUT.print(f"valid: {outcome.guarantee.statement}")
+        for line in (*outcome.guarantee.lines(), f"origin: {outcome.origin.statement}"):
+            OUT.print(line)
         OUT.print(f"certificate digest {outcome.digest}")
-        if expect_digest is None:
-            OUT.print("compare the digest with the data holder's: a consistent forgery has another")
     else:
         OUT.print("NOT valid:")
         for reason in outcome.reasons:
-            OUT.print(f"- {reason}", markup=False)
+            OUT.print(f"- {reason}")
     if not outcome.valid:
         raise typer.Exit(1)

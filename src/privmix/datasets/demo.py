@@ -86,7 +86,7 @@ def run_demo(
     return {
         "dataset": "Banking77 (MiniLM embeddings)",
         "design": plan.design,
-        "epsilon": plan.epsilon,
+        "epsilon": published.certificate.epsilon,
         "delta": plan.delta,
         "valid": verification.valid,
         "accuracy": accuracy,

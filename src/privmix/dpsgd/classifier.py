@@ -18,6 +18,7 @@ from privmix.dpsgd.augmentation import AugmentationPlan
 from privmix.dpsgd.gradients import FeatureCache, LinearHead
 from privmix.dpsgd.trainer import fit
 from privmix.dpsgd.training_plan import plan_training
+from privmix.inputs.feature_names import check_names, names_of
 from privmix.running.unrecorded import unrecorded
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model_: The :class:`TrainedModel`.
         certificate_: What the training guarantees.
         classes_: The classes in the order of scores.
+        feature_names_in_: Names of the columns, where ``fit`` was given a frame; frames with other
+            columns, or in another order, are then refused.
 
     """
 
@@ -94,6 +97,7 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for name in ("classes", "num_records"):
             if getattr(self, name) is None:
                 _validate.fail(name, "a public constant, stated beforehand", "nothing")
+        names = names_of(inputs)
         array = np.asarray(inputs)
         default = AugmentationPlan.dp_mix_self() if array.ndim == 4 else AugmentationPlan.plain()
         plan = plan_training(
@@ -129,11 +133,15 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.certificate_ = self.model_.certificate
         self.classes_ = np.asarray(self.model_.classes)
         self.n_features_in_ = int(np.prod(array.shape[1:]))
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
         return self
 
     def decision_function(self, inputs: ArrayLike) -> NDArray[np.float64]:
         """Return scores, (count, num_classes)."""
-        check_is_fitted(self, "model_")
+        self._check_names(inputs)
         return self.model_.scores(inputs)
 
     def predict_proba(self, inputs: ArrayLike) -> NDArray[np.float64]:
@@ -144,8 +152,14 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, inputs: ArrayLike) -> NDArray[Any]:
         """Return the likeliest class of each input."""
-        check_is_fitted(self, "model_")
+        self._check_names(inputs)
         return self.model_.predict(inputs)
+
+    def _check_names(self, inputs: ArrayLike) -> None:
+        check_is_fitted(self, "model_")
+        due = getattr(self, "feature_names_in_", None)
+        names = None if due is None else tuple(due)
+        check_names("inputs", names_of(inputs), names, "fit")
 
 
 def _as_tuple(classes: Any) -> tuple[Any, ...]:

@@ -12,8 +12,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from privmix.compiling import kernel
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,7 +57,7 @@ def network_grid(clip_norm: float, microbatch_size: int = 1) -> SumGrid:
     return SumGrid(units, microbatch_size * clip_norm * units)
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc"})
+@kernel(nogil=True, fastmath={"reassoc"})
 def _square_norm(vector: NDArray[Any]) -> float:  # pragma: no cover - compiled
     total = 0.0
     for value in vector:
@@ -64,7 +65,7 @@ def _square_norm(vector: NDArray[Any]) -> float:  # pragma: no cover - compiled
     return total
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _add_truncated(
     vector: NDArray[Any], scale: float, largest_square: int, total: NDArray[np.int64]
 ) -> bool:  # pragma: no cover - compiled

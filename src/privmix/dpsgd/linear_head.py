@@ -25,9 +25,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from privmix.compiling import kernel
 from privmix.dpsgd.grid import ExactSum, HeadGrid
 from privmix.running.resources import default_threads, torch_pool
 
@@ -146,7 +146,7 @@ def _integer_features(features: Tensor, out: Tensor) -> NDArray[np.int64]:
     return exponents
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _scale_and_round(
     features: NDArray[np.float32], scale: NDArray[np.float32], out: NDArray[np.float64]
 ) -> None:  # pragma: no cover - compiled
@@ -159,7 +159,7 @@ def _scale_and_round(
             integers[vector.size] = np.rint(scale[i])
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _integer_residuals(
     scores: NDArray[np.float32],
     intercept: NDArray[np.float64],

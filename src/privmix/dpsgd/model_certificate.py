@@ -1,7 +1,8 @@
 """The model folder: certificate, weights; write, read, verify.
 
 A folder holds ``certificate.json`` and ``model.safetensors``. As with a release, an edit that is
-consistent throughout cannot be told from the original without the digest printed at sealing.
+consistent throughout cannot be told from the original without the digest printed at sealing, or a
+signature.
 """
 
 from __future__ import annotations
@@ -16,31 +17,30 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import model_validator
-from safetensors import SafetensorError, safe_open
+from pydantic import BaseModel, model_validator
 from safetensors.numpy import save
 
 from privmix import _validate
 from privmix._validate import FrozenModel, InvalidInputError
-from privmix.accounting import Event, Reading, account
+from privmix.accounting import Event, Reading
 from privmix.accounting.events import NeighboringRelation
+from privmix.accounting.guarantee import FALSE_ALARMS, Guarantee
+from privmix.accounting.stated import Statement, TradeoffCurve, statements
 from privmix.dpsgd.grid import HeadGrid, SumGrid, network_grid
 from privmix.dpsgd.training_plan import TrainingConfig, TrainingPlan
+from privmix.foreign.files import MOST_JSON_BYTES, ForeignFolder
+from privmix.foreign.tensors import read_tensors
 from privmix.inputs.extractor import ExtractorIdentity
-from privmix.publishing.certificate import (
-    FILE_NAME,
-    TradeoffCurve,
-    differences,
-    epsilon_by_delta,
-    tradeoff_points,
-)
-from privmix.publishing.folder import file_digests
-from privmix.publishing.verification import Verification
+from privmix.publishing.certificate import FILE_NAME, disagreements
+from privmix.publishing.folder import check_listed
+from privmix.publishing.signature import check_origin
+from privmix.publishing.verification import Verification, told
+from privmix.running.resources import default_memory
 
 MODEL_NAME = "model.safetensors"
 RESEARCH_NAME = "research.json"
 _HEADER = "privmix_trained_model"
-_LIBRARIES = ("privmix", "cryptography", "dp-accounting", "numba", "numpy", "scipy", "torch")
+_LIBRARIES = ("privmix", "cryptography", "numba", "numpy", "scipy", "torch")
 
 
 class ModelFacts(FrozenModel):
@@ -85,6 +85,7 @@ class ModelCertificate(FrozenModel):
     Attributes:
         kind: ``model``, which tells it from the certificate of a release.
         private: False for a model trained with a test seed or for research, which protects nobody.
+        statement: The guarantee in words, or that there is none.
         config: The mechanism.
         event: The same as the accountants see it.
         epsilon: Certified at ``delta``, for everything that was computed from the records:
@@ -95,15 +96,17 @@ class ModelCertificate(FrozenModel):
         sampler_error: Both samplers are exact, given uniform random words.
         model: What was trained.
         extractor: What made the features that the model was trained on, where that is known.
+        feature_names: Public names of the features, in their order, where they have any.
         files: SHA-256 of every file of the folder but this one.
 
     """
 
-    _seldom: ClassVar[tuple[str, ...]] = ("extractor",)
+    _seldom: ClassVar[tuple[str, ...]] = ("extractor", "feature_names")
 
     kind: Literal["model"] = "model"
     format_version: Literal[1] = 1
     private: bool
+    statement: str
     privacy_unit: Literal["record"] = "record"
     neighboring_relation: NeighboringRelation
     epsilon: float
@@ -118,6 +121,7 @@ class ModelCertificate(FrozenModel):
     gradient_noise_stddev: float
     model: ModelFacts
     extractor: ExtractorIdentity | None = None
+    feature_names: tuple[str, ...] | None = None
     library_versions: dict[str, str]
     files: dict[str, str]
 
@@ -125,6 +129,9 @@ class ModelCertificate(FrozenModel):
     def _check(self) -> Self:
         if not set(self.library_versions) <= {*_LIBRARIES, "python"}:
             _validate.fail("library_versions", "versions of known libraries", "others")
+        names, width = self.feature_names, math.prod(self.config.input_shape)
+        if names is not None and not len(names) == len(set(names)) == width:
+            _validate.fail("feature_names", f"{width} distinct names", len(names))
         return self
 
     @classmethod
@@ -136,29 +143,72 @@ class ModelCertificate(FrozenModel):
         private: bool,
         files: dict[str, str],
         extractor: ExtractorIdentity | None = None,
+        feature_names: tuple[str, ...] | None = None,
     ) -> ModelCertificate:
         """Certify a plan and a model, accounting anew."""
-        config = plan.config
-        accounting = account(config.event, plan.delta)
-        sensitivity = model.grid(config).unit_sensitivity
-        return cls(
+        stated, *_ = statements(plan.config.event, plan.delta)
+        return cls._state(
+            plan,
+            stated,
+            model,
             private=private,
+            files=files,
+            extractor=extractor,
+            feature_names=feature_names,
+        )
+
+    @classmethod
+    def _state(
+        cls,
+        plan: TrainingPlan,
+        stated: Statement,
+        model: ModelFacts,
+        *,
+        private: bool,
+        files: dict[str, str],
+        extractor: ExtractorIdentity | None,
+        feature_names: tuple[str, ...] | None,
+    ) -> ModelCertificate:
+        config = plan.config
+        sensitivity = model.grid(config).unit_sensitivity
+        made = cls(
+            private=private,
+            statement="",
             neighboring_relation=config.event.neighboring_relation,
-            epsilon=accounting.epsilon,
+            epsilon=stated.epsilon,
             delta=plan.delta,
             config=config,
             event=config.event,
-            accountants=accounting.accountants,
-            epsilon_by_delta=epsilon_by_delta(config.event)
-            | {f"{plan.delta:g}": accounting.epsilon},
-            tradeoff_curve=tradeoff_points(config.event),
+            accountants=stated.accountants,
+            epsilon_by_delta=stated.epsilon_by_delta,
+            tradeoff_curve=stated.tradeoff_curve,
             gradient_sensitivity=sensitivity,
             gradient_noise_stddev=config.noise_multiplier * sensitivity,
             model=model,
             extractor=extractor,
+            feature_names=feature_names,
             library_versions={name: version(name) for name in _LIBRARIES}
             | {"python": platform.python_version()},
             files=files,
+        )
+        return made.sealed(private=private, files=files)
+
+    def sealed(self, *, private: bool, files: dict[str, str]) -> ModelCertificate:
+        """Return the certificate of these files; its words follow from ``private``."""
+        changed = self.model_copy(update={"private": private, "files": files})
+        return changed.model_copy(update={"statement": changed.guarantee.statement})
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is guaranteed, in words."""
+        return Guarantee.of(
+            self.epsilon,
+            self.delta,
+            self.neighboring_relation,
+            num_records=self.config.num_records,
+            private=self.private,
+            what="model",
+            true_positive_rate=self.tradeoff_curve.true_positive_rate(FALSE_ALARMS),
         )
 
     def to_plan(self) -> TrainingPlan:
@@ -180,20 +230,20 @@ class ModelCertificate(FrozenModel):
 
     def recheck(self) -> list[str]:
         """Recompute everything that follows from the parameters; return what does not hold."""
-        due = ModelCertificate.for_plan(
-            self.to_plan(),
-            self.model,
-            private=self.private,
-            files=self.files,
-            extractor=self.extractor,
-        )
-        reasons = [
-            f"certificate: {place} is {found}, but its parameters give {expected}"
-            for place, found, expected in differences(
-                self.model_dump(exclude={"library_versions"}),
-                due.model_dump(exclude={"library_versions"}),
+        plan = self.to_plan()
+        dues = [
+            ModelCertificate._state(
+                plan,
+                stated,
+                self.model,
+                private=self.private,
+                files=self.files,
+                extractor=self.extractor,
+                feature_names=self.feature_names,
             )
+            for stated in statements(plan.config.event, plan.delta)
         ]
+        reasons = disagreements(self, dues)
         sizes = {name: math.prod(shape) for name, shape in self.model.shapes.items()}
         if self.model.kind == "linear_head":
             classes, count = self.config.num_classes, sum(sizes.values())
@@ -202,7 +252,7 @@ class ModelCertificate(FrozenModel):
         elif self.model.num_parameters > sum(sizes.values()):
             reasons.append("certificate: more parameters than the tensors hold")
         if not self.private:
-            reasons.append("certificate: private is false, the model protects nobody")
+            reasons.append(f"certificate: private is false: {self.guarantee.statement}")
         if self.config.microbatch_size != 1 and self.private:
             reasons.append("certificate: microbatches are a baseline and never private")
         return reasons
@@ -210,84 +260,119 @@ class ModelCertificate(FrozenModel):
 
 def model_bytes(certificate: ModelCertificate, state: dict[str, NDArray[Any]]) -> bytes:
     """Return the model file: the tensors, and in its header what they are for."""
-    header = {"classes": certificate.config.classes, "kind": certificate.model.kind}
     tensors = {name: value.copy(order="C") for name, value in state.items()}
-    return save(tensors, {_HEADER: json.dumps(header)})
+    return save(tensors, _metadata(certificate))
+
+
+def _metadata(certificate: ModelCertificate) -> dict[str, str]:
+    header = {"classes": certificate.config.classes, "kind": certificate.model.kind}
+    return {_HEADER: json.dumps(header)}
 
 
 def read_certificate(folder: str | Path) -> ModelCertificate:
     """Read a model folder's certificate; InvalidInputError if there is none."""
-    path = Path(folder) / FILE_NAME
-    if not path.is_file():
-        _validate.fail(str(folder), "a model folder", f"no {FILE_NAME}")
-    return ModelCertificate.from_json(path.read_bytes(), place=FILE_NAME)
+    return ModelCertificate.from_json(_certificate_bytes(ForeignFolder(folder)), place=FILE_NAME)
+
+
+def _certificate_bytes(files: ForeignFolder) -> bytes:
+    if not files.exists(FILE_NAME):
+        _validate.fail(str(files.path), "a model folder", f"no {FILE_NAME}")
+    return files.read(FILE_NAME, MOST_JSON_BYTES)
 
 
 def read_state(folder: str | Path) -> dict[str, NDArray[Any]]:
     """Read the tensors of a model folder; never executes code from it."""
-    path = Path(folder) / MODEL_NAME
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            if _HEADER not in (file.metadata() or {}):
-                _validate.fail(str(path), "a model file of privmix.dpsgd", "another one")
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, TypeError) as error:  # TypeError: bfloat16, for one
-        _validate.fail(str(path), "a model file of privmix.dpsgd", str(error).splitlines()[0])
+    return _read_state(ForeignFolder(folder))[0]
+
+
+def _read_state(files: ForeignFolder) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    allowed, place = "a model file of privmix.dpsgd", files.place(MODEL_NAME)
+    content = files.read(MODEL_NAME, default_memory() // 2)
+    tensors, metadata = read_tensors(content, place, allowed)
+    if _HEADER not in metadata:
+        _validate.fail(place, allowed, "another one")
+    return tensors, metadata
+
+
+class _Kind(BaseModel):
+    """The one field that tells certificates apart."""
+
+    kind: str = ""
 
 
 def is_model_folder(folder: str | Path) -> bool:
     """Whether a folder's certificate says that it is a model's."""
-    path = Path(folder) / FILE_NAME
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        content = ForeignFolder(folder).read(FILE_NAME, MOST_JSON_BYTES)
+        return _Kind.model_validate_json(content).kind == "model"
+    except ValueError:  # none that can be read, or another's
         return False
-    return isinstance(found, dict) and found.get("kind") == "model"
 
 
-def verify_model(folder: str | Path, *, expect_digest: str | None = None) -> Verification:
+def verify_model(
+    folder: str | Path,
+    *,
+    expect_digest: str | None = None,
+    signers: str | Path | None = None,
+    identity: str | None = None,
+) -> Verification:
     """Check a model folder: files against their digests, the certificate against its parameters,
     the tensors against the certificate.
 
     Args:
         folder: The model folder.
         expect_digest: Digest of the certificate as printed at sealing.
+        signers: As for :func:`privmix.verify`.
+        identity: As there.
 
     Raises:
         InvalidInputError: ``folder`` holds no certificate.
 
     """
-    path = Path(folder) / FILE_NAME
-    if not path.is_file():
+    files, digest = ForeignFolder(folder), ""
+    if not files.exists(FILE_NAME):
         _validate.fail(str(folder), "a model folder", f"no {FILE_NAME}")
-    raw = path.read_bytes()
-    digest = hashlib.sha256(raw).hexdigest()
     try:
+        raw = _certificate_bytes(files)
+        digest = hashlib.sha256(raw).hexdigest()
         certificate = ModelCertificate.from_json(raw, place=FILE_NAME)
-        reasons = _reasons(Path(folder), certificate, raw)
+        reasons = _reasons(files, certificate, raw)
     except (InvalidInputError, ArithmeticError, ValueError, OSError, MemoryError) as error:
-        reason = f"{FILE_NAME}: not a model's certificate of format 1: {error}"
-        return Verification(valid=False, epsilon=None, delta=None, digest=digest, reasons=(reason,))
-    if expect_digest is not None and digest != expect_digest.strip().lower():
-        reasons.insert(0, f"{FILE_NAME}: digest is {digest}, expected {expect_digest}")
+        reasons = [f"{FILE_NAME}: not a model's certificate of format 1: {error}"]
+        return Verification(
+            valid=False, epsilon=None, delta=None, digest=digest, reasons=told(reasons)
+        )
+    origin, strange = check_origin(
+        Path(folder), raw, expect_digest=expect_digest, signers=signers, identity=identity
+    )
+    reasons = strange + reasons
+    reasons += [f"{name}: changed while it was checked" for name in files.changed()]
     return Verification(
         valid=not reasons,
         epsilon=certificate.epsilon,
         delta=certificate.delta,
         digest=digest,
-        reasons=tuple(reasons),
+        reasons=told(reasons),
+        guarantee=None if reasons else certificate.guarantee,
+        origin=None if reasons else origin,
     )
 
 
-def _reasons(folder: Path, certificate: ModelCertificate, raw: bytes) -> list[str]:
-    found, stated = file_digests(folder), certificate.files
-    reasons = [f"{name}: missing" for name in sorted(stated.keys() - found.keys())]
-    reasons += [f"{name}: not part of the model" for name in sorted(found.keys() - stated.keys())]
-    reasons += [
-        f"{name}: changed since the model was sealed"
-        for name in sorted(stated.keys() & found.keys())
-        if stated[name] != found[name]
-    ]
+def check_model_files(files: ForeignFolder, certificate: ModelCertificate) -> list[str]:
+    """Compare the files of a model folder with their digests; a line for each that differs."""
+    sizes = [math.prod(shape) for shape in certificate.model.shapes.values()]
+    names = sum(len(name) + 256 for name in certificate.model.shapes)
+    header = 4096 + names + 8 * len(json.dumps(certificate.config.classes))
+    bounds = {
+        MODEL_NAME: (sum(sizes), 8 * sum(sizes) + header),  # of bytes, or of doubles
+        RESEARCH_NAME: (0, MOST_JSON_BYTES),
+    }
+    return check_listed(files, certificate.files, "model", bounds)
+
+
+def _reasons(files: ForeignFolder, certificate: ModelCertificate, raw: bytes) -> list[str]:
+    stated = certificate.files
+    reasons = check_model_files(files, certificate)
     if set(stated) - {RESEARCH_NAME} != {MODEL_NAME}:
         reasons.append(f"certificate: files are not {MODEL_NAME} alone")
     if RESEARCH_NAME in stated and certificate.private:
@@ -296,10 +381,12 @@ def _reasons(folder: Path, certificate: ModelCertificate, raw: bytes) -> list[st
         reasons.append(f"{FILE_NAME}: not written as privmix writes it")
     reasons += certificate.recheck()
     if not reasons:
-        state = read_state(folder)
+        state, metadata = _read_state(files)
         shapes = {name: tuple(value.shape) for name, value in state.items()}
         if shapes != certificate.model.shapes:
             reasons.append(f"{MODEL_NAME}: other tensors than the certificate states")
+        elif metadata != _metadata(certificate):
+            reasons.append(f"{MODEL_NAME}: another header than the certificate implies")
         elif not all(np.isfinite(value).all() for value in state.values()):
             reasons.append(f"{MODEL_NAME}: a number is not finite")
     return reasons

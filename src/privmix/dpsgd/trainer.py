@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -15,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors.numpy import load, save
 
 from privmix import _validate
-from privmix.accounting import account
+from privmix._validate import printable
 from privmix.dpsgd.augmentation import check_augmentation
 from privmix.dpsgd.gradients import (
     GradientSource,
@@ -44,11 +45,14 @@ from privmix.dpsgd.training_records import (
     require,
 )
 from privmix.inputs.extractor import ExtractorIdentity
-from privmix.noise import rounded_gaussian
+from privmix.inputs.feature_names import check_names, names_of
+from privmix.noise import noise_stddev, rounded_gaussian
+from privmix.planning.recheck import recheck
 from privmix.publishing.certificate import FILE_NAME
 from privmix.publishing.folder import file_digests
 from privmix.records.bounded import Progress
 from privmix.rng import MasterKey
+from privmix.running.finished import check_sealed, read_checked, warn_of_damage, write_checked
 from privmix.running.journal import Journal, RunFolder, check_out, make_once, write_durably
 from privmix.running.ledger import ledger_charge
 from privmix.sampling import bernoulli_inclusions
@@ -78,6 +82,9 @@ class TrainedModel:
         if isinstance(model, LinearHead) and model.digest().hex() != facts.public_digest:
             _validate.fail("model", "the backbone that the head was trained on", "other weights")
 
+    def __repr__(self) -> str:
+        return f"TrainedModel({str(self.folder)!r}, {self.certificate.statement})"
+
     @property
     def classes(self) -> tuple[int, ...] | tuple[str, ...]:
         """The classes, in the order of the scores."""
@@ -85,6 +92,8 @@ class TrainedModel:
 
     def scores(self, inputs: ArrayLike, *, batch_size: int = 32) -> NDArray[np.float64]:
         """Return scores of shape (count, num_classes): logarithms of probabilities, unnormalised."""
+        due = self.certificate.feature_names
+        check_names("inputs", names_of(inputs), due, "the model's certificate")
         array = check_inputs(inputs, self.certificate.config.input_shape, "inputs")
         parts = predict_in_batches(self.model, array, self.state, batch_size)
         return np.asarray(np.concatenate(list(parts)))
@@ -111,6 +120,7 @@ def fit(
     research: bool = False,
     test_seed: int | None = None,
     extractor: ExtractorIdentity | None = None,
+    feature_names: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> TrainedModel:
     """Train a model on private records under a plan. Spends the plan's budget.
@@ -132,6 +142,8 @@ def fit(
             records: the model is stamped ``private: false``, and ``verify`` rejects it.
         test_seed: For tests only: a repeatable model that is **not private**.
         extractor: What made the inputs, for the certificate, where they are features.
+        feature_names: Public names of the features, for the certificate. A frame must have them
+            as columns, in this order; its own names are not published without.
         progress: Called with (steps done, steps in all).
 
     Returns:
@@ -145,17 +157,19 @@ def fit(
     target = check_out(out)
     public = check_training(plan, model, synthetic=synthetic, research=research)
     config = plan.config
+    names = None if feature_names is None else tuple(feature_names)
+    check_names("inputs", names_of(inputs), names, "feature_names")
     records = check_records(inputs, labels, config)
     parameters = model.initial_parameters(config)
     facts = _facts(model, config, parameters)
     certificate = ModelCertificate.for_plan(
-        plan, facts, private=True, files={}, extractor=extractor
+        plan, facts, private=True, files={}, extractor=extractor, feature_names=names
     )
     charge = ledger_charge(
         ledger,
         dataset_id,
         config.event,
-        name=str(out),
+        name=printable(out),
         kind="model",
         private=not research and test_seed is None,
         who=who,
@@ -167,10 +181,13 @@ def fit(
         + (b"" if public is None else public.digest())
         + f"{environment(model.device)} {facts.model_dump_json()} {research}".encode()
         + f" {getattr(model, 'records_per_call', 1)}".encode()
-        + (b"" if extractor is None else extractor.model_dump_json().encode())
+        + (b"" if extractor is None else extractor.content())
     ).digest()
 
+    made_here = False
+
     def make(run: RunFolder, journal: Journal) -> str:
+        nonlocal made_here
         key, device = journal.key, model.device
         samples = None if public is None else as_samples(public, config.num_classes, device)
         histograms = GradientHistograms(config) if research else None
@@ -179,13 +196,17 @@ def fit(
             source = model.bind(views, len(parameters))
             steps = Steps(config, records, source, key)
             trained = _train(steps, parameters, run.folder, histograms, progress)
-        stamped = certificate.model_copy(update={"private": journal.private})
-        return _seal(run.release_folder, stamped, model.state(config, trained), histograms)
+        stamped = certificate.sealed(private=journal.private, files={})
+        digest = _seal(run.release_folder, stamped, model.state(config, trained), histograms)
+        made_here = True
+        return digest
 
     def finish(run: RunFolder) -> None:
         sealed = read_certificate(run.release_folder)
-        if sealed.model_copy(update={"files": {}, "private": True}) != certificate:
+        if sealed.sealed(private=True, files={}) != certificate:
             _validate.fail(f"resuming {out}", "the plan it was begun with", "another")
+        if not made_here:  # the key is gone, so that nothing can be made again
+            check_sealed(run, sealed.files)
 
     begun = Journal(context=context.hex(), private=not research)
     make_once(target, begun, make, finish, resume=resume, charge=charge, test_seed=test_seed)
@@ -200,8 +221,8 @@ def check_training(
     research: bool = False,
 ) -> TrainingRecords | None:
     """Refuse what :func:`fit` would refuse of its public arguments; return the synthetic records."""
-    _recheck(plan)
     config = plan.config
+    recheck(config.event, plan.epsilon, plan.delta, plan.accountants)
     with deterministic(model.device):
         model.check(config)
     if {"jitter", "blur", "sobel"} & set(config.augmentation.transforms):
@@ -255,7 +276,7 @@ class Steps:
         total = total + rounded_gaussian(
             self._key.stream("noise", block=step),
             self._key.stream("noise-extra", block=step),
-            config.noise_multiplier * grid.sensitivity,
+            noise_stddev(config.noise_multiplier, grid.sensitivity),
             total.size,
         )
         return np.asarray(total / (grid.units * config.batch_size / config.microbatch_size))
@@ -272,8 +293,11 @@ def _train(
     config = steps.config
     checkpoint = folder / _STATE_NAME
     velocity, start = np.zeros_like(parameters), 0
-    if checkpoint.exists():
-        saved = load(checkpoint.read_bytes())
+    content = read_checked(checkpoint)
+    if content is None and checkpoint.exists():
+        warn_of_damage(_STATE_NAME)
+    if content is not None:
+        saved = load(content)
         parameters, velocity, start = saved["parameters"], saved["velocity"], int(saved["step"][0])
     due = monotonic() + _CHECKPOINT_SECONDS
     for step in range(start, config.num_steps):
@@ -290,7 +314,7 @@ def _train(
                 "velocity": velocity,
                 "step": np.array([step + 1]),
             }
-            write_durably(checkpoint, save(tensors), mode=0o600)
+            write_checked(checkpoint, save(tensors))
             due = monotonic() + _CHECKPOINT_SECONDS
     return parameters
 
@@ -309,14 +333,6 @@ def _facts(
     )
 
 
-def _recheck(plan: TrainingPlan) -> None:
-    """Account for the plan anew: a plan that claims too little is refused."""
-    epsilon = account(plan.config.event, plan.delta).epsilon
-    if epsilon > plan.epsilon * (1 + 1e-6):
-        allowed = f"at least {epsilon!r}, what the mechanism costs"
-        _validate.fail("plan.epsilon", allowed, plan.epsilon)
-
-
 def _seal(
     folder: Path,
     certificate: ModelCertificate,
@@ -330,7 +346,7 @@ def _seal(
     if histograms is not None:
         text = json.dumps(histograms.to_dict(), indent=2, allow_nan=False)
         write_durably(folder / RESEARCH_NAME, text.encode())
-    certificate = certificate.model_copy(update={"files": file_digests(folder)})
+    certificate = certificate.sealed(private=certificate.private, files=file_digests(folder))
     write_durably(folder / FILE_NAME, certificate.to_bytes())
     # How long the training took depends on the records: all files get one fixed time.
     for path in [*folder.iterdir(), folder]:

@@ -18,6 +18,7 @@ from privmix.accounting import (
     calibrate,
     calibrate_noise_multiplier,
 )
+from privmix.accounting.stated import stated_epsilon
 from privmix.dpsgd.augmentation import AugmentationPlan
 from privmix.schema import check_classes
 
@@ -205,6 +206,21 @@ def plan_training(
         InvalidInputError: A setting out of range, both or neither of ``epochs`` and
             ``noise_multiplier``, or a target that no noise or number of steps meets.
 
+    Example:
+        >>> from privmix.dpsgd import AugmentationPlan, plan_training
+        >>> plan = plan_training(
+        ...     target_epsilon=1.0,
+        ...     target_delta=1e-5,
+        ...     epochs=2,
+        ...     batch_size=100,
+        ...     num_records=1000,
+        ...     classes=range(3),
+        ...     input_shape=(16,),
+        ...     augmentation=AugmentationPlan.plain(),
+        ... )
+        >>> plan.epsilon <= 1.0, plan.config.num_steps
+        (True, 20)
+
     """
     target = _validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4)
     delta = _validate.delta("target_delta", target_delta)
@@ -242,7 +258,7 @@ def plan_training(
         allowed = f"one met by a noise multiplier of at most {MAX_NOISE_MULTIPLIER:g}"
         _validate.fail("target_epsilon", allowed, f"{target:g}, which asks for {noise:.6g}")
     config = TrainingConfig(num_steps=num_steps, noise_multiplier=noise, **settings)
-    while account(config.event, delta).epsilon > target:
+    while stated_epsilon(account(config.event, delta).epsilon) > target:
         noise *= 1 + 1e-6
         config = config.model_copy(update={"noise_multiplier": noise})
     return TrainingPlan.for_config(config, delta)

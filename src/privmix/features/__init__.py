@@ -71,6 +71,11 @@ def get_extractor(spec: str | ExtractorIdentity, **parameters: Any) -> Extractor
         InvalidInputError: Another name or parameter, a model that cannot be found, or, for an
             identity, other weights than it states.
 
+    Example:
+        >>> from privmix.features import get_extractor
+        >>> get_extractor("pixels:size=8,channels=1").num_features
+        64
+
     """
     if isinstance(spec, ExtractorIdentity):
         made = make_extractor(spec.name, **(spec.parameters | parameters))

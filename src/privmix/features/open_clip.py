@@ -47,7 +47,13 @@ class OpenClipExtractor(BatchExtractor):
         network, _ = self._loaded
         stated = {key: str(value) for key, value in network.visual.preprocess_cfg.items()}
         weights = weights_digest(network)
-        return make_identity(self.name, public_model(self.model), weights, processing=stated)
+        return make_identity(
+            self.name,
+            public_model(self.model),
+            weights,
+            libraries=("open-clip-torch", "torch"),
+            processing=stated,
+        )
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:

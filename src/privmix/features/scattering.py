@@ -55,7 +55,10 @@ class ScatteringExtractor(BatchExtractor):
     def identity(self) -> ExtractorIdentity:
         """Name, parameters and digest, for the certificate."""
         parameters: dict[str, Any] = {"size": self.size, "channels": self.channels}
-        return make_identity(self.name, parameters, scale=2, angles=8, groups=_GROUPS)
+        libraries = ("kymatio", "torch")
+        return make_identity(
+            self.name, parameters, libraries=libraries, scale=2, angles=8, groups=_GROUPS
+        )
 
     @property
     def _input_shape(self) -> tuple[int, ...]:

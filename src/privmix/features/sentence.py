@@ -74,6 +74,7 @@ class SentenceExtractor(BaseExtractor):
             self.name,
             public_model(self.model),
             weights_digest(network),
+            libraries=("sentence-transformers", "transformers", "tokenizers", "torch"),
             modules=[type(module).__name__ for module in network.children()],
             window=network.max_seq_length,
             prompt=self._prompt,

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from privmix.compiling import kernel
 from privmix.features.base import BaseExtractor, make_identity
 from privmix.inputs.extractor import ExtractorIdentity, InputKind, Progress
 from privmix.inputs.raw.blocks import fail_record, object_array
@@ -250,7 +250,7 @@ def frequencies(fourier: FourierFeatures, width: int) -> NDArray[np.float64]:
     return np.asarray(normal / fourier.bandwidth, dtype=np.float64)
 
 
-@njit(cache=True)
+@kernel()
 def _fourier_rows(
     scaled: NDArray[np.float64], frequencies: NDArray[np.float64], out: NDArray[np.float64]
 ) -> None:  # pragma: no cover - compiled

@@ -48,7 +48,13 @@ class TimmExtractor(BatchExtractor):
         """Name, parameters and digest, for the certificate."""
         stated = {key: value for key, value in self._settings.items() if key != "crop_mode"}
         weights = weights_digest(self._network)
-        return make_identity(self.name, public_model(self.model), weights, processing=stated)
+        return make_identity(
+            self.name,
+            public_model(self.model),
+            weights,
+            libraries=("timm", "torch"),
+            processing=stated,
+        )
 
     @cached_property
     def _network(self) -> Any:

@@ -84,6 +84,7 @@ class VisionExtractor(BatchExtractor):
             self.name,
             public_model(self.model),
             weights_digest(loaded.network, loaded.untrained),
+            libraries=("transformers", "torch"),
             architecture=loaded.network.config.model_type,
             pooling=loaded.pooling,
             processing={key: stated[key] for key in _PROCESSING if key in stated},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -29,12 +29,17 @@ class ExtractorIdentity(FrozenModel):
             paths of a private machine stay out of certificates.
         digest: SHA-256 over name, parameters that change features, and weights: 64 hexadecimal
             digits. Two extractors are the same if, and only if, their digests are.
+        versions: Versions of the libraries that ran it, privmix first. Others may round features
+            otherwise, so they are told, and no part of what makes two extractors the same.
 
     """
+
+    _seldom: ClassVar[tuple[str, ...]] = ("versions",)
 
     name: str
     parameters: dict[str, str | int | float | bool] = Field(default_factory=dict)
     digest: str
+    versions: dict[str, str] = {}  # noqa: RUF012  (pydantic copies it)
 
     @field_validator("name")
     @classmethod
@@ -43,12 +48,34 @@ class ExtractorIdentity(FrozenModel):
             _validate.fail("name", "lower-case letters, digits, - and _", repr(value))
         return value
 
+    @field_validator("versions")
+    @classmethod
+    def _check_versions(cls, value: dict[str, str]) -> dict[str, str]:
+        for library, version in value.items():
+            if not re.fullmatch(r"[a-z][a-z0-9-]{0,40}", library):
+                _validate.fail("versions", "names of libraries", repr(library))
+            if not re.fullmatch(r"[0-9][0-9A-Za-z.+!_-]{0,40}", version):
+                _validate.fail(f"versions.{library}", "a version", repr(version))
+        return value
+
+    def content(self) -> bytes:
+        """Return what decides features, without the versions: it binds the keys of a release."""
+        return self.model_copy(update={"versions": {}}).model_dump_json().encode()
+
     @field_validator("digest")
     @classmethod
     def _check_digest(cls, value: str) -> str:
         if not re.fullmatch(r"[0-9a-f]{64}", value):
             _validate.fail("digest", "64 hexadecimal digits", repr(value))
         return value
+
+    def describe(self) -> str:
+        """Name, parameters, versions of libraries and the whole digest, in words."""
+        parts = [f"{key}={value}" for key, value in self.parameters.items() if key != "table"]
+        called = f"`{self.name}`" + (f" ({', '.join(parts)})" if parts else "")
+        libraries = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        run = f", run with {libraries}" if libraries else ""
+        return f"{called}{run}; SHA-256 of its weights and parameters: {self.digest}"
 
     def __str__(self) -> str:
         """Name, parameters but for a whole table, and the first digits of the digest."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from privmix import _validate
+from privmix.compiling import kernel
 from privmix.inputs.arrays import from_categories, to_array
 from privmix.schema import Target
 
@@ -46,7 +46,7 @@ LABEL_RULES: dict[Target, LabelRule] = {
 }
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _row_totals(vectors: NDArray[np.float64]) -> NDArray[np.float64]:  # pragma: no cover - compiled
     """Add each row up from left to right, so that no row changes the order of another's additions."""
     totals = np.zeros(vectors.shape[0])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from privmix import _validate
 from privmix.inputs.arrays import from_categories, to_array
 from privmix.inputs.missing import is_missing
-from privmix.rng import KeyStream
+
+if TYPE_CHECKING:
+    from privmix.rng import KeyStream
 
 _KEY_WORDS = 8  # 64 bytes, the longest key of BLAKE2b
 _DIGEST_BYTES = 16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
@@ -15,9 +16,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from privmix import _validate
+from privmix.accounting.guarantee import NOT_PRIVATE, NotPrivateWarning
 from privmix.inputs.extractor import ExtractorIdentity
+from privmix.inputs.feature_names import check_names, names_of
 from privmix.preprocess import Preprocessor
-from privmix.publishing.release import Release
+from privmix.publishing.release import Release, Table
 from privmix.schema import Target
 
 Matrix = NDArray[np.float64]
@@ -108,13 +111,32 @@ ReleaseOrFolder = ReleaseLike | str | PathLike[str]
 
 
 def as_release(release: ReleaseOrFolder) -> ReleaseLike:
-    """Open a release's folder; return anything that reads like a release as it is."""
+    """Open a release's folder; return anything that reads like a release as it is.
+
+    Of a release that protects nobody it warns.
+
+    Raises:
+        InvalidInputError: No release; or a certificate that says more of its rows than its parts hold,
+            by which a learner would take memory.
+
+    """
     if isinstance(release, str | PathLike):
-        return Release(Path(release))
+        release = Release(Path(release))
+    if isinstance(release, Table):
+        _ = release.parts.layout
     if not hasattr(release, "iter_blocks"):
         allowed = "a privmix.Release or its folder: learners see no records"
         _validate.fail("release", allowed, type(release).__name__)
+    if is_private(release) is False:
+        words = f"{NOT_PRIVATE}: this release protects nobody, and nor does what is learnt from it"
+        warnings.warn(words, NotPrivateWarning, stacklevel=3)
     return release
+
+
+def is_private(release: ReleaseLike) -> bool | None:
+    """Whether a release protects anybody, by its certificate; None where there is none."""
+    private: bool | None = getattr(getattr(release, "certificate", None), "private", None)
+    return private
 
 
 def class_prob(release: ReleaseLike) -> float:
@@ -129,8 +151,11 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
     Attributes:
         target_: What the release's labels are; see ``Schema``.
         n_features_in_: Width of a record to classify: d, or what preprocessing takes.
+        feature_names_in_: Names of a record's features, where the release's schema states them.
+            Frames (pandas, polars, Arrow) with other columns, or in another order, are refused.
         feature_clip_norm_: The release's clip norm.
         certificate_digest_: Digest of the release's certificate, or None.
+        private_: Whether the release protects anybody; None if it has no certificate.
         extractor_: Identity of the release's feature extractor, or None.
         preprocessor_: What the release's records went through, or None; records to classify go
             through the same.
@@ -141,6 +166,7 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
     n_features_in_: int
     feature_clip_norm_: float
     certificate_digest_: str | None
+    private_: bool | None
     extractor_: ExtractorIdentity | None
     preprocessor_: Preprocessor | None
 
@@ -148,15 +174,33 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
         self.target_ = target_of(release)
         self.preprocessor_ = getattr(release, "preprocessor", None)
         self.n_features_in_ = release.num_features
+        self._remember_names(getattr(_facts(release), "feature_names", None))
         if self.preprocessor_ is not None:
             self.n_features_in_ = self.preprocessor_.num_inputs
         self.feature_clip_norm_ = release.feature_clip_norm
         self.certificate_digest_ = getattr(release, "certificate_digest", None)
+        self.private_ = is_private(release)
         self.extractor_ = getattr(getattr(release, "certificate", None), "extractor", None)
+
+    def _remember_names(self, names: tuple[str, ...] | None) -> None:
+        """Keep the features' names as scikit-learn does: where there are none, no attribute."""
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        told = super().__repr__(N_CHAR_MAX)
+        if getattr(self, "private_", None) is not False:
+            return str(told)
+        return f"<{told}, {NOT_PRIVATE}: learnt from a release that protects nobody>"
 
     def _records(self, features: ArrayLike) -> Matrix:
         """Check records and treat them as the release's were."""
         check_is_fitted(self, "n_features_in_")
+        names = getattr(self, "feature_names_in_", None)
+        due = None if names is None else tuple(names)
+        check_names("features", names_of(features), due, "the release")
         matrix = check_features(features, self.n_features_in_)
         if self.preprocessor_ is not None:
             matrix = self.preprocessor_.transform(matrix)
@@ -214,7 +258,9 @@ class LinearClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[misc]
     def predict_proba(self, features: ArrayLike) -> Matrix:
         """Return (count, K) probabilities: the softmax of ``logit_scale_`` times the scores.
 
-        They order records sensibly but are not calibrated. Arguments as ``decision_function``.
+        ``NoiseAwareClassifier`` finds ``logit_scale_`` from the release, so that they are calibrated
+        as far as the release allows; for the other learners it is 1, and nothing calibrates them.
+        Arguments as ``decision_function``.
         """
         scores = self._scores(features)
         return np.asarray(softmax(self.logit_scale_ * scores, axis=1))

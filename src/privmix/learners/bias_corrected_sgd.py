@@ -132,7 +132,7 @@ class BiasCorrectedSGDClassifier(_BiasCorrectedSGD, LinearClassifier):
     """Least squares on label weights by the gradients of ``BiasCorrectedSGDRegressor``.
 
     The class of the largest predicted weight wins. For ``signed`` rows the model has no intercept.
-    Probabilities are the softmax of the scores, not calibrated. ``NoiseAwareClassifier`` is more
+    Probabilities are the softmax of the scores, which nothing calibrates. ``NoiseAwareClassifier`` is more
     accurate; this is the papers' method, in memory of order K d.
 
     Args: those of ``BiasCorrectedSGDRegressor``.

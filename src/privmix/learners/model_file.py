@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from privmix import _validate
 from privmix._validate import FrozenModel
+from privmix.foreign.files import read_file
+from privmix.foreign.tensors import read_tensors
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.learners.base import LinearClassifier, LinearRegressor
 from privmix.learners.bias_corrected_sgd import (
@@ -25,6 +26,7 @@ from privmix.learners.noise_aware import NoiseAwareClassifier
 from privmix.learners.regression import NoiseAwareRegressor
 from privmix.learners.softmax import KLSoftmaxClassifier
 from privmix.preprocess import Preprocessor, RecordFacts, Step
+from privmix.running.resources import default_memory
 from privmix.schema import Target
 
 Learner = LinearClassifier | LinearRegressor | TorchNetworkClassifier
@@ -46,7 +48,11 @@ _ALLOWED = "a model file written by privmix"
 
 
 class ModelHeader(FrozenModel):
-    """What a model file says besides its weights; public, JSON."""
+    """What a model file says besides its weights; public, JSON.
+
+    ``private`` is False for what was learnt from a release that protects nobody, and None where the
+    release had no certificate to say.
+    """
 
     format_version: Literal[1] = 1
     learner: str
@@ -56,10 +62,12 @@ class ModelHeader(FrozenModel):
     feature_clip_norm: float
     logit_scale: float
     certificate_digest: str | None
+    private: bool | None
     extractor: ExtractorIdentity | None
     preprocessing: tuple[Step, ...] = ()
     facts: RecordFacts | None = None
     target_bounds: tuple[tuple[float, float], ...] | None = None
+    feature_names: tuple[str, ...] | None = None
     image_shape: tuple[int, int, int] | None = None
 
 
@@ -75,10 +83,22 @@ def save_model(model: Learner, path: str | Path) -> None:
         InvalidInputError: Not a fitted learner of this package, a network of another module, or a
             folder that cannot be written to.
 
+    Example:
+        >>> import numpy as np
+        >>> from privmix import NoiseAwareClassifier, Schema, load_model, plan_release, release, save_model
+        >>> schema = Schema(classes=[0, 1], num_features=2, num_records=200, feature_clip_norm=1.0)
+        >>> plan = plan_release(schema, target_epsilon=2.0, target_delta=1e-5, design="stratified")
+        >>> x, y = np.eye(2)[np.arange(200) % 2], np.arange(200) % 2
+        >>> model = NoiseAwareClassifier().fit(release(x, y, plan, out="saved"))
+        >>> save_model(model, "model.safetensors")
+        >>> bool((load_model("model.safetensors").coef_ == model.coef_).all())
+        True
+
     """
     names = {kind: name for name, kind in LEARNERS.items()}
     if type(model) not in names or not hasattr(model, "n_features_in_"):
         _validate.fail("model", f"a fitted learner: {', '.join(LEARNERS)}", repr(model))
+    names_in = getattr(model, "feature_names_in_", None)
     header = ModelHeader(
         learner=names[type(model)],
         target=model.target_,
@@ -87,8 +107,10 @@ def save_model(model: Learner, path: str | Path) -> None:
         feature_clip_norm=model.feature_clip_norm_,
         logit_scale=getattr(model, "logit_scale_", 1.0),
         certificate_digest=model.certificate_digest_,
+        private=model.private_,
         extractor=model.extractor_,
         target_bounds=_bounds_of(model),
+        feature_names=None if names_in is None else tuple(names_in),
         image_shape=_image_shape_of(model),
         preprocessing=() if (done := model.preprocessor_) is None else done.steps,
         facts=None if done is None else done.facts,
@@ -158,15 +180,11 @@ def load_model(path: str | Path) -> Learner:
         allowed = "an existing model file, which privmix train writes"
         if Path(path, "model.safetensors").is_file():
             allowed += "; read the folder of privmix fit by dpsgd.TrainedModel"
-        _validate.fail(place, allowed, "a folder" if Path(path).is_dir() else "no such file")
-    try:
-        with safe_open(place, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            if _HEADER not in metadata:
-                _validate.fail(place, _ALLOWED, "another safetensors file")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        _validate.fail(place, _ALLOWED, str(error).splitlines()[0])
+        _validate.fail(place, allowed, _what(Path(path)))
+    content = read_file(path, default_memory() // 2, _ALLOWED)
+    tensors, metadata = read_tensors(content, place, _ALLOWED)
+    if _HEADER not in metadata:
+        _validate.fail(place, _ALLOWED, "another safetensors file")
     header = ModelHeader.from_json(metadata[_HEADER], place)
     _validate.one_of(f"{place}.learner", header.learner, LEARNERS)
     _validate.real(f"{place}.feature_clip_norm", header.feature_clip_norm, above=0.0)
@@ -188,7 +206,18 @@ def load_model(path: str | Path) -> Learner:
     model.n_features_in_ = header.num_features if preprocessor is None else preprocessor.num_inputs
     model.feature_clip_norm_ = header.feature_clip_norm
     model.certificate_digest_, model.extractor_ = header.certificate_digest, header.extractor
+    model.private_ = header.private
+    if (names := header.feature_names) is not None and len(names) != model.n_features_in_:
+        allowed = f"{model.n_features_in_} names"
+        _validate.fail(f"{place}.feature_names", allowed, len(names))
+    model._remember_names(header.feature_names)
     return model
+
+
+def _what(path: Path) -> str:
+    if path.is_dir():
+        return "a folder"
+    return "no regular file" if path.exists() else "no such file"
 
 
 def _preprocessor(

@@ -92,8 +92,8 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
     **Denoising.** ``posterior`` replaces a row by its Gaussian posterior mean,
     mean + C (C + v I)^-1 (row - mean), where v is the known noise variance and C the covariance of
     the rows less v, its eigenvalues corrected by random-matrix theory; d x d matrices are held.
-    ``gaussian`` smooths each channel with a Gaussian of one pixel (DPMix, appendix C, denoises with
-    a Gaussian filter of unstated width).
+    ``gaussian`` smooths each channel with a Gaussian of standard deviation one pixel (DPMix, section
+    IV: "Gaussian denoising filters of unit variance").
 
     Args:
         module: Any ``torch.nn.Module`` that maps a batch to (count, K) logits; it is copied, and
@@ -232,7 +232,7 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         return np.asarray(self.classes_[self.decision_function(features).argmax(axis=1)])
 
     def predict_proba(self, features: ArrayLike) -> Matrix:
-        """Return (count, K) probabilities; not calibrated."""
+        """Return (count, K) probabilities: the softmax of the logits, which nothing calibrates."""
         from scipy.special import softmax
 
         return np.asarray(softmax(self.decision_function(features), axis=1))

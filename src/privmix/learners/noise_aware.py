@@ -108,7 +108,9 @@ class NoiseAwareClassifier(LinearClassifier):
     """Linear classifier that uses the public noise level of a release; no parameters.
 
     Every choice is a function of the release. Multiplying features and clip norm by a constant
-    changes no prediction. Without a class prior, classes count alike however rare.
+    changes no prediction. Without a class prior no class's share enters a score; but a rare class's
+    direction is known less well and shrunk more, and records are centred by the mean of all of them,
+    in which large classes count for more. So rare classes are not found as well as large ones.
 
     **Offsets.** A class's sum of features less the overall mean is estimated with a known noise
     variance v, and shrunk by an empirical-Bayes Gaussian prior: its covariance is the offsets'
@@ -146,6 +148,16 @@ class NoiseAwareClassifier(LinearClassifier):
 
     And those of ``LinearClassifier``.
 
+    Example:
+        >>> import numpy as np
+        >>> from privmix import NoiseAwareClassifier, Schema, plan_release, release
+        >>> schema = Schema(classes=["a", "b"], num_features=2, num_records=900, feature_clip_norm=1.0)
+        >>> plan = plan_release(schema, target_epsilon=8.0, target_delta=1e-5, design="stratified")
+        >>> x, y = np.eye(2)[np.arange(900) % 2], np.array(["a", "b"])[np.arange(900) % 2]
+        >>> model = NoiseAwareClassifier().fit(release(x, y, plan, out="classes"))
+        >>> model.predict(np.eye(2))
+        array(['a', 'b'], dtype='<U1')
+
     """
 
     class_prior_: Vector | None
@@ -158,8 +170,8 @@ class NoiseAwareClassifier(LinearClassifier):
             class_prior: Prior of the classes at prediction: K numbers, none negative, of any
                 positive sum (counts will do); ``counts``, the noisy ones that the release's
                 preprocessing has paid for; ``estimated`` from the rows' label weights or the
-                lengths of class means, less their noise; or None, all classes alike. The last
-                serves balanced accuracy and rare classes, a prior serves accuracy.
+                lengths of class means, less their noise; or None, no prior. The last serves
+                balanced accuracy and rare classes better, a prior serves accuracy.
 
         Returns:
             self

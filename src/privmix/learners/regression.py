@@ -48,6 +48,25 @@ class NoiseAwareRegressor(LinearRegressor):
 
     And those of ``LinearRegressor``.
 
+    Example:
+        >>> import numpy as np
+        >>> from privmix import NoiseAwareRegressor, Schema, plan_release, release
+        >>> schema = Schema(
+        ...     classes=["weight"],
+        ...     num_features=2,
+        ...     num_records=900,
+        ...     feature_clip_norm=1.0,
+        ...     target="regression",
+        ...     target_bounds=[(0.0, 10.0)],
+        ... )
+        >>> plan = plan_release(
+        ...     schema, target_epsilon=20.0, target_delta=1e-5, design="poisson", mix_size=32
+        ... )
+        >>> x = np.eye(2)[np.arange(900) % 2]
+        >>> model = NoiseAwareRegressor().fit(release(x, 3.0 + 4.0 * x[:, 0], plan, out="numbers"))
+        >>> model.coef_.shape, model.predict(np.eye(2)).shape
+        ((1, 2), (2,))
+
     """
 
     coef_stderr_: Matrix

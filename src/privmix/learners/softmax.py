@@ -40,6 +40,18 @@ class KLSoftmaxClassifier(LinearClassifier):
 
     Attributes: those of ``LinearClassifier``.
 
+    Example:
+        >>> import numpy as np
+        >>> from privmix import KLSoftmaxClassifier, Schema, plan_release, release
+        >>> schema = Schema(classes=["a", "b"], num_features=2, num_records=900, feature_clip_norm=1.0)
+        >>> plan = plan_release(
+        ...     schema, target_epsilon=20.0, target_delta=1e-5, design="poisson", mix_size=32
+        ... )
+        >>> x, y = np.eye(2)[np.arange(900) % 2], np.array(["a", "b"])[np.arange(900) % 2]
+        >>> model = KLSoftmaxClassifier(epochs=20).fit(release(x, y, plan, out="mixtures"))
+        >>> model.predict_proba(np.eye(2)).shape
+        (2, 2)
+
     """
 
     def __init__(

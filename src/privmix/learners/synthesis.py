@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from privmix import _validate
 from privmix._validate import FrozenModel
-from privmix.accounting.rounding import format_epsilon
 from privmix.features.decoding import TableDecoder, cannot_decode, exact_coordinates
 from privmix.features.tabular import TabularExtractor
 from privmix.inputs.extractor import ExtractorIdentity
@@ -104,6 +103,7 @@ class SyntheticRecords:
         labels: (count,) classes or numbers, or (count, K) indicators, weights or numbers.
         facts: What they are and where they are from.
         names: Names of the label columns.
+        feature_names: Names of the columns of features: the release's, or ``x0``, ``x1`` and so on.
         table: Rows with the schema's columns, an Arrow table; None for features.
 
     """
@@ -111,6 +111,7 @@ class SyntheticRecords:
     labels: NDArray[Any]
     facts: SyntheticFacts
     names: tuple[str, ...]
+    feature_names: tuple[str, ...]
     table: pa.Table | None
     vectors: NDArray[np.float32] | None
     schema: TableSchema | None
@@ -131,26 +132,23 @@ class SyntheticRecords:
         return len(self.labels)
 
     def to_arrow(self) -> pa.Table:
-        """Return columns and labels as one Arrow table; features are ``x0``, ``x1`` and so on."""
-        return arrow_table(
-            Chunk(np.zeros((0, 0), np.float32), self.labels, self.table)
-            if self.vectors is None
-            else Chunk(self.vectors, self.labels, None),
-            self.names,
-        )
+        """Return columns, of the table or of features, and labels as one Arrow table."""
+        none = np.zeros((len(self), 0), dtype=np.float32)
+        chunk = Chunk(none if self.vectors is None else self.vectors, self.labels, self.table)
+        return arrow_table(chunk, self.names, self.feature_names)
 
     def to_pandas(self) -> Any:
         """Return columns and labels as a pandas data frame."""
         return self.to_arrow().to_pandas()
 
 
-def arrow_table(chunk: Chunk, names: tuple[str, ...]) -> pa.Table:
+def arrow_table(
+    chunk: Chunk, names: tuple[str, ...], feature_names: tuple[str, ...]
+) -> pa.Table:
     """Return a run of records as an Arrow table: columns or features, then labels."""
     if chunk.table is None:
-        width = chunk.features.shape[1]
-        columns = {
-            f"x{i}": pa.array(np.ascontiguousarray(chunk.features[:, i])) for i in range(width)
-        }
+        vectors = np.ascontiguousarray(chunk.features.T)
+        columns = {name: pa.array(v) for name, v in zip(feature_names, vectors, strict=True)}
     else:
         columns = {name: chunk.table[name] for name in chunk.table.column_names}
     labels = chunk.labels[:, None] if chunk.labels.ndim == 1 else chunk.labels
@@ -201,6 +199,7 @@ def synthesize(
         labels=np.concatenate([chunk.labels for chunk in chunks]),
         facts=source.facts(num_records),
         names=source.names,
+        feature_names=source.feature_names,
         table=pa.concat_tables(tables) if tables else None,
         vectors=None if tables else np.concatenate([chunk.features for chunk in chunks]),
         schema=source.table_schema,
@@ -346,6 +345,14 @@ class Synthesizer:
             yield Chunk(vectors.astype(np.float32), self._labelled(labels), table)
 
     @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of features: those that the schema states for records as given, or else numbered."""
+        stated = getattr(getattr(self.release, "schema", None), "feature_names", None)
+        if stated is not None and len(stated) == self.num_features:
+            return tuple(stated)
+        return tuple(f"x{i}" for i in range(self.num_features))
+
+    @property
     def num_features(self) -> int:
         """Width of a feature vector."""
         if self._inverse is not None:
@@ -385,7 +392,7 @@ class Synthesizer:
         return SyntheticFacts(
             release=None if folder is None else folder.resolve().name,
             certificate_digest=getattr(release, "certificate_digest", None),
-            guarantee=None if certificate is None else _guarantee(certificate),
+            guarantee=None if certificate is None else certificate.guarantee.statement,
             private=certificate is not None and certificate.private,
             target=self._target,
             num_records=num_records,
@@ -405,8 +412,3 @@ def _within(offset: Matrix, directions: Matrix) -> float:
     steps = np.abs(directions)
     reach = np.maximum(room, 0.0) / np.maximum(steps, np.finfo(float).tiny)
     return float(np.quantile(reach, _BEYOND_BOUNDS))
-
-
-def _guarantee(certificate: Any) -> str:
-    epsilon = format_epsilon(certificate.epsilon)
-    return f"({epsilon}, {certificate.delta:g})-differential privacy, {certificate.neighboring_relation}"

@@ -90,7 +90,7 @@ def _write_columns(chunks: Iterator[Chunk], source: Synthesizer, suffix: str, pa
     writer = None
     try:
         for chunk in chunks:
-            table = arrow_table(chunk, source.names)
+            table = arrow_table(chunk, source.names, source.feature_names)
             if writer is None:
                 kind = pq.ParquetWriter if suffix == ".parquet" else pa_csv.CSVWriter
                 writer = kind(path, table.schema)

@@ -24,6 +24,8 @@ from privmix.accounting import (
     per_record,
 )
 from privmix.accounting.events import NeighboringRelation
+from privmix.accounting.guarantee import Guarantee
+from privmix.accounting.stated import stated_epsilon
 from privmix.mechanism import (
     Design,
     MixtureConfig,
@@ -59,7 +61,7 @@ class PrivacyUnit(NamedTuple):
             return
         if not isinstance(self.column, str) or not self.column.strip() or self.column == "record":
             _validate.fail("unit_column", "a name other than 'record'", repr(self.column))
-        _validate.integer("max_records_per_unit", self.max_records, at_most=10**6)
+        _validate.size("max_records_per_unit", self.max_records)
         if relation != "add_or_remove_one":
             # Replacing a unit by another changes the number of records.
             allowed = "nothing for a release under replace_one, whose number of records is fixed"
@@ -89,7 +91,8 @@ class ReleasePlan(FrozenModel):
 
     Attributes:
         mechanism: The design with all its parameters.
-        epsilon: Certified privacy loss at ``delta``.
+        epsilon: Certified privacy loss at ``delta``, with all digits; ``guarantee`` has it as a
+            certificate will state it.
         delta: The delta asked for.
         accountants: What each accountant says.
         peak_memory_bytes: Expected peak memory of the release of a file, on this machine.
@@ -210,6 +213,18 @@ class ReleasePlan(FrozenModel):
         return PrivacyUnit(self.unit_column, self.max_records_per_unit)
 
     @property
+    def guarantee(self) -> Guarantee:
+        """What a release of the plan guarantees, in words, with epsilon as it will be stated."""
+        return Guarantee.of(
+            stated_epsilon(self.epsilon),
+            self.delta,
+            self.mechanism.neighboring_relation,
+            num_records=self.mechanism.num_records,
+            unit_column=self.unit_column,
+            max_records_per_unit=self.max_records_per_unit,
+        )
+
+    @property
     def design(self) -> Design:
         """The mechanism's design."""
         return self.mechanism.design
@@ -245,6 +260,7 @@ class ReleasePlan(FrozenModel):
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
             _validate.fail(place or "plan", "valid JSON", str(error)[:80])
+        _validate.refuse_repeated(place or "plan", text)
         if not isinstance(data, dict):
             _validate.fail(place or "plan", "a JSON object", type(data).__name__)
         own = {field.alias or name for name, field in cls.model_fields.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,15 +145,15 @@ def recommend_design(
         InvalidInputError: An argument out of range.
 
     """
-    n = _validate.integer("num_records", num_records)
-    k = _validate.integer("num_classes", num_classes, at_least=2)
-    d = _validate.integer("num_features", num_features)
+    n = _validate.size("num_records", num_records)
+    k = _validate.size("num_classes", num_classes, at_least=2)
+    d = _validate.size("num_features", num_features)
     budget = _validate.real("epsilon", epsilon, above=0.0)
     gdp_mu = gdp_mu_from(budget, _validate.delta("delta", delta))
     gdp_mu *= math.sqrt(_validate.probability("budget_share", budget_share))
     rows = max(n, _ROWS_PER_FEATURE * d)
     if num_mixtures is not None:
-        rows = _validate.integer("num_mixtures", num_mixtures)
+        rows = _validate.size("num_mixtures", num_mixtures)
     found = []
     for share in (_center_share(n, d, gdp_mu), None):
         size = _Sizes(n, k, d, gdp_mu, share, rows)
@@ -236,6 +237,9 @@ _ALTERNATIVES: dict[Design, Callable[[_Sizes, Design, Any], Alternative]] = {
 }
 
 
+TUNED_DESIGNS = frozenset(_ALTERNATIVES)
+
+
 def _sampling_prob(design: Design, size: _Sizes, gdp_mu: float) -> float:
     """Return the inclusion probability whose noise multiplier is 1.2."""
     rate = 1 / _NOISE_MULTIPLIER**2
@@ -270,8 +274,14 @@ def _seen_metric(within: _Vector, noise: _Noise) -> _Vector:
     return np.asarray(cosine * within + unseen * rest + math.sqrt(edge * mean))
 
 
+@cache
+def _normal_quadrature() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    return nodes, weights
+
+
 def _multiclass_error(separation: float, num_classes: int) -> float:
     """Return 1 - E[Phi(Z + separation)^(K - 1)] for standard normal Z."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    nodes, weights = _normal_quadrature()
     missed = -np.expm1((num_classes - 1) * log_ndtr(nodes + separation))
     return float((weights * missed).sum() / weights.sum())

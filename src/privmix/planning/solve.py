@@ -15,6 +15,7 @@ from privmix.accounting import (
     gdp_epsilon,
 )
 from privmix.accounting.events import NeighboringRelation
+from privmix.accounting.stated import stated_epsilon
 from privmix.mechanism import (
     DESIGNS,
     Design,
@@ -25,7 +26,7 @@ from privmix.mechanism import (
     mixture_config,
 )
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes, whole_event
-from privmix.planning.rule import recommend_design
+from privmix.planning.rule import TUNED_DESIGNS, recommend_design
 from privmix.preprocess import Step, charged, plan_steps
 from privmix.schema import Schema
 
@@ -122,6 +123,13 @@ def plan_release(
     Raises:
         InvalidInputError: An argument out of range, or one that the design does not have.
 
+    Example:
+        >>> from privmix import Schema, plan_release
+        >>> schema = Schema(classes=range(4), num_features=16, num_records=2000, feature_clip_norm=1.0)
+        >>> plan = plan_release(schema, target_epsilon=1.0, target_delta=1e-5, design="stratified")
+        >>> plan.epsilon <= 1.0, plan.mechanism.num_mixtures
+        (True, 400)
+
     """
     sizes = planned_sizes(schema)
     unit = PrivacyUnit(unit_column, max_records_per_unit)
@@ -164,6 +172,9 @@ def choose_design(
 ) -> tuple[Design, DesignOptions, tuple[Step, ...]]:
     """Replace ``auto`` by a design with options, and None by steps; what is given stays.
 
+    A design that is named without an option of its own gets the options and the centring that ``auto``
+    would give it, if ``auto`` knows it.
+
     Args:
         sizes: As :func:`planned_sizes` has them: those of raw records, and the target.
         design: A design or ``auto``.
@@ -174,8 +185,9 @@ def choose_design(
         unit: Whose presence is protected.
 
     """
-    if design != "auto":
-        return design, options, preprocessing or ()
+    named = None if design == "auto" else design
+    if named is not None and (named not in TUNED_DESIGNS or _any_given(options)):
+        return named, options, preprocessing or ()
     given = {name: value for name, value in options.items() if value is not None}
     spent = sum(step.budget_share for step in charged(preprocessing or ()))
     _validate.real("preprocessing: sum of budget_share", spent, below=1.0)
@@ -198,16 +210,24 @@ def choose_design(
     fitting = [
         alternative
         for alternative in found
-        if given.keys() <= set(OPTIONS[alternative.design])
+        if (named is None or alternative.design == named)
+        and given.keys() <= set(OPTIONS[alternative.design])
         and admits(alternative.design, sizes.get("target", "class"))
         and (alternative.center_share is None or (preprocessing is None and not numbers))
     ]
+    if not fitting and named is not None:  # it says what does not fit where it is laid out
+        return named, options, preprocessing or ()
     if not fitting:
         names = ", ".join(sorted(given))
         _validate.fail("design", f"one that has the options {names}", "auto, which considers none")
     best = fitting[0]
     chosen = cast(DesignOptions, best.options | given)
     return best.design, chosen, best.preprocessing or preprocessing or ()
+
+
+def _any_given(options: DesignOptions) -> bool:
+    """Whether any option of a design is given."""
+    return any(value is not None for value in options.values())
 
 
 def width_after(steps: tuple[Step, ...], num_features: int) -> int:
@@ -251,7 +271,8 @@ def calibrate_config(
     joint = calibrate_noise_multiplier(event, target_epsilon, target_delta)
     config = configure(sizes, design, options, joint)
     # The full accounting may take other grids than the search did; it is the one that counts.
-    while account(event(joint), target_delta).epsilon > target_epsilon:
+    # So is its epsilon as it is stated, a little above.
+    while stated_epsilon(account(event(joint), target_delta).epsilon) > target_epsilon:
         joint *= 1 + 1e-6
         config = configure(sizes, design, options, joint)
     return config
@@ -323,9 +344,9 @@ def configure(
     ``hybrid``: ``noise_multiplier`` is one over the GDP parameter that is divided between its
     parts.
     """
-    _validate.integer("num_records", sizes["num_records"])
-    _validate.integer("num_features", sizes["num_features"])
-    _validate.real("noise_multiplier", noise_multiplier, above=0.0, at_most=1e12)
+    _validate.size("num_records", sizes["num_records"])
+    _validate.size("num_features", sizes["num_features"])
+    _validate.real("noise_multiplier", noise_multiplier, at_least=1e-9, at_most=1e12)
     _validate.one_of("design", design, DESIGNS)
     check_target(design, sizes.get("target", "class"), sizes["num_classes"])
     chosen = _chosen_options(design, options)

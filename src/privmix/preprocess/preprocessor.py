@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 
 from privmix import _validate
 from privmix.clipping import FixedPoint
+from privmix.foreign.tensors import read_tensors
 from privmix.preprocess.statistics import noisy_statistics
 from privmix.preprocess.steps import (
     Center,
@@ -29,7 +30,9 @@ from privmix.preprocess.steps import (
 )
 from privmix.preprocess.transforms import clipped, projected, random_signs, rescaled
 from privmix.records.bounded import BoundedRecords, Records, TransformedRecords
-from privmix.rng import MasterKey
+
+if TYPE_CHECKING:
+    from privmix.rng import MasterKey
 
 Matrix = NDArray[np.float64]
 Tensors = dict[str, NDArray[Any]]
@@ -252,11 +255,18 @@ class Preprocessor:
 
     def with_results(self, content: bytes | None, place: str = FILE_NAME) -> Preprocessor:
         """Read results from the bytes of a file; None is no file. See :meth:`with_tensors`."""
-        try:
-            tensors = {} if content is None else load(content)
-        except (SafetensorError, ValueError, KeyError) as error:
-            _validate.fail(place, "a safetensors file of privmix", str(error).splitlines()[0])
+        if content is None:
+            return self.with_tensors({}, place)
+        tensors, _ = read_tensors(content, place, "a safetensors file of privmix")
         return self.with_tensors(tensors, place)
+
+    def size_bounds(self) -> tuple[int, int]:
+        """Return the least and the most bytes of the file of all results."""
+        parts = [
+            part for number in range(len(self.steps)) for part in self._layout(number).values()
+        ]
+        least = sum(math.prod(shape) * kind.itemsize for shape, kind in parts)
+        return least, least + 8 + 256 * (len(parts) + 1)
 
     def with_tensors(self, tensors: Tensors, place: str = FILE_NAME) -> Preprocessor:
         """Take results over, as many steps as are there.

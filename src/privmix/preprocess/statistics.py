@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 from privmix.noise import rounded_gaussian
 from privmix.preprocess.steps import ChargedStep, RecordFacts
 from privmix.records.bounded import Records
-from privmix.rng import MasterKey
+
+if TYPE_CHECKING:
+    from privmix.rng import MasterKey
 
 Integers = NDArray[np.int64]
 

@@ -20,11 +20,8 @@ from privmix._validate import FrozenModel
 from privmix.accounting import GaussianEvent
 from privmix.accounting.events import NeighboringRelation
 from privmix.clipping import FixedPoint
-from privmix.noise import MAX_STDDEV
+from privmix.noise import MAX_STDDEV, noise_stddev
 
-# The noise drawn is this much larger than the noise accounted for, so that no rounding of a
-# double on the way makes it smaller.
-_ROUNDING_ALLOWANCE = 1 + 1e-12
 _MOST_OUTPUTS = 10**6
 
 # What one record can change of a sum over records, in units of the largest summand's norm. A record
@@ -112,7 +109,7 @@ class Statistic:
 
     def noise_stddev(self, noise_multiplier: float) -> float:
         """Noise stddev of each integer, given the step's joint noise multiplier."""
-        return noise_multiplier / math.sqrt(self.share) * self.sensitivity * _ROUNDING_ALLOWANCE
+        return noise_stddev(noise_multiplier / math.sqrt(self.share), self.sensitivity)
 
 
 class _Step(FrozenModel):

@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import math
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from privmix.rng import KeyStream
+from privmix.compiling import kernel
+
+if TYPE_CHECKING:
+    from privmix.rng import KeyStream
 
 Matrix = NDArray[np.float64]
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _scale_rows(rows: Matrix, clip_norm: float, always: bool) -> None:  # pragma: no cover
     for i in range(rows.shape[0]):
         largest = 0.0
@@ -33,7 +36,7 @@ def _scale_rows(rows: Matrix, clip_norm: float, always: bool) -> None:  # pragma
                 rows[i, j] = rows[i, j] / largest * (clip_norm / length)
 
 
-@njit(nogil=True, cache=True)
+@kernel(nogil=True)
 def _project_rows(rows: Matrix, columns: Matrix, out: Matrix) -> None:  # pragma: no cover
     """Add up in a fixed order for each output: a matrix product's order depends on the batch."""
     for i in range(rows.shape[0]):

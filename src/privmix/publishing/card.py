@@ -4,67 +4,58 @@ from __future__ import annotations
 
 import json
 
+from privmix.accounting.guarantee import Guarantee
 from privmix.mechanism import MixtureConfig
-from privmix.planning.plan import ReleasePlan
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
+from privmix.preprocess import Step
+from privmix.publishing.certificate import Certificate
 from privmix.publishing.folder import COMPONENTS
 from privmix.schema import Schema, Target
 
 CARD_NAME = "README.md"
 
 
-def dataset_card(plan: ReleasePlan) -> str:
+def dataset_card(certificate: Certificate) -> str:
     """Write the README.md of a release: a Hugging Face dataset card, from public facts only."""
-    schema = plan.data_schema
-    assert schema is not None
-    tables = "\n".join(_describe(part, schema) for part in plan.mechanism.components)
+    schema, mechanism = certificate.data_schema, certificate.mechanism
+    tables = "\n".join(_describe(part, schema) for part in mechanism.components)
     columns = {
         "public": "- `label`: the class of all the records in the row, as an index into the classes\n",
         "mixed": f"- `label_weights`: {_LABEL_TEXTS[schema.target]}\n",
     }
-    described = columns[plan.mechanism.components[0].labels]
-    if plan.design == "hybrid":
+    described = columns[mechanism.components[0].labels]
+    if mechanism.design == "hybrid":
         described = (
             f"- `component`: `{COMPONENTS[0]}` or `{COMPONENTS[1]}`\n"
             "- `label`: the class of a class sum, as an index into the classes; null elsewhere\n"
         )
-    change = {
-        "add_or_remove_one": "adding or removing any one record",
-        "replace_one": "replacing any one record by another",
-    }[plan.mechanism.neighboring_relation]
-    if plan.unit_column is not None:
-        change = (
-            f"adding or removing all records of any one `{plan.unit_column}`, of which at most "
-            f"{plan.max_records_per_unit} took part,"
-        )
+    private = certificate.private
     return f"""---
-pretty_name: Private mixtures
+pretty_name: {"Private mixtures" if private else "Mixtures, not private"}
 tags:
-- differential-privacy
+- {"differential-privacy" if private else "not-private"}
 - mixup
 configs:
 - config_name: default
   data_files: data/*.parquet
 ---
 
-# Private mixtures
+# {"Private mixtures" if private else "Mixtures, NOT PRIVATE"}
 
 Each row is a sum of private records, chosen at random, plus Gaussian noise, divided by a public
-constant. The rows together are ({plan.epsilon:.6g}, {plan.delta:g})-differentially private:
-{change} changes the probability of any outcome by at most a factor of
-exp({plan.epsilon:.6g}), but for a probability of {plan.delta:g}. `certificate.json` states the
-mechanism; `privmix verify` recomputes its guarantee from it.
+constant. {_describe_guarantee(certificate.guarantee)}
 
-Design `{plan.design}`:
+Design `{mechanism.design}`:
 
 {tables}
-{_describe_steps(plan)}
+{_describe_steps(certificate.preprocessing)}
 Columns:
 
-- `features`: {plan.mechanism.num_features} numbers, the noisy sum of the records' feature vectors, each
+- `features`: {mechanism.num_features} numbers, the noisy sum of the records' feature vectors, each
   clipped to L2 norm {schema.feature_clip_norm:g}, over the constant
 {described}
 {_describe_classes(schema)}
+{_describe_features(certificate)}
 
 To load the rows: `datasets.load_dataset("FOLDER")`, `pandas.read_parquet("FOLDER/data")`,
 `polars.read_parquet("FOLDER/data")`, `privmix.Release("FOLDER")`.
@@ -74,11 +65,39 @@ noise. `privmix train` fits one that does.
 """
 
 
-def _describe_steps(plan: ReleasePlan) -> str:
-    if not plan.preprocessing:
+def _describe_guarantee(guarantee: Guarantee) -> str:
+    lines = "\n".join(f"- {line}" for line in guarantee.lines())
+    if not guarantee.private:
+        return f"""**{guarantee.statement}.**
+The noise can be computed and taken off, so share these rows as you would the records.
+`privmix verify` rejects them."""
+    return f"""The rows together are {guarantee.statement}.
+
+{lines}
+
+`certificate.json` states the mechanism; `privmix verify` recomputes its guarantee from it."""
+
+
+def _describe_features(certificate: Certificate) -> str:
+    """Name what made the features, and the features where they have names."""
+    told = ["\nFeatures: as the data holder gave them; no extractor is certified."]
+    if certificate.extractor is not None:
+        told = [f"\nFeatures: made by {certificate.extractor.describe()}."]
+    schema = certificate.data_schema
+    if schema.feature_names is not None:
+        names = json.dumps(list(schema.feature_names), ensure_ascii=False)
+        told.append(f"Names of the features, in their order, before any preprocessing: {names}")
+    if schema.table is not None:
+        columns = json.dumps([one.name for one in schema.table.columns], ensure_ascii=False)
+        told.append(f"Columns of the table that they were made of: {columns}")
+    return "\n\n".join(told)
+
+
+def _describe_steps(steps: tuple[Step, ...]) -> str:
+    if not steps:
         return ""
-    names = ", ".join(f"`{step.step}`" for step in plan.preprocessing)
-    paid = any(step.is_charged for step in plan.preprocessing)
+    names = ", ".join(f"`{step.step}`" for step in steps)
+    paid = any(step.is_charged for step in steps)
     source = f" with the noisy results in `{PREPROCESSING_NAME}`" if paid else ""
     return f"""
 Before they were mixed, records went through {names}{source}. Records to classify

@@ -10,15 +10,18 @@ import hashlib
 import math
 import platform
 import re
+from collections.abc import Sequence
 from importlib.metadata import version
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
 from privmix import _validate
 from privmix._validate import FrozenModel
-from privmix.accounting import Event, Reading, account, epsilon_at, tradeoff_curve
+from privmix.accounting import Event, Reading
 from privmix.accounting.events import NeighboringRelation
+from privmix.accounting.guarantee import FALSE_ALARMS, Guarantee
+from privmix.accounting.stated import Statement, TradeoffCurve, statements
 from privmix.clipping import FixedPoint
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.mechanism import MixtureConfig, ReleaseConfig
@@ -29,20 +32,13 @@ from privmix.schema import Schema
 
 FORMAT_VERSION: Literal[1] = 1
 FILE_NAME = "certificate.json"
-CERTIFIED_DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
+SIGNATURE_NAME = "certificate.json.sig"  # of the certificate's bytes, so no file that it lists
 
-_LIBRARIES = ("privmix", "cryptography", "dp-accounting", "numba", "numpy", "pyarrow", "scipy")
-_CURVE_POINTS = 33
+_LIBRARIES = ("privmix", "cryptography", "numba", "numpy", "pyarrow", "scipy")
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}")
-# Two machines' accountants agree far better than this; a certificate may not claim less.
-_TOLERANCE = 1e-6
-
-
-class TradeoffCurve(FrozenModel):
-    """Certified lower bound of the trade-off function (f-DP), point by point."""
-
-    false_positive_rate: tuple[float, ...]
-    false_negative_rate: tuple[float, ...]
+# Of what follows by plain arithmetic: no more than what mathematical libraries differ in.
+_TOLERANCE = 1e-12
+_STATED = ("epsilon", "accountants", "tradeoff_curve")  # what accountants say, by its place
 
 
 class TableFacts(FrozenModel):
@@ -81,14 +77,15 @@ class Certificate(FrozenModel):
 
     Attributes:
         private: False for a release made with a test seed, which protects nobody.
+        statement: The guarantee in words, or that there is none.
         privacy_unit: Whose presence is protected: one ``record``, or one ``unit`` with all of its
             records.
         unit_column: ``unit``: the public name of what a unit is; None for ``record``.
         max_records_per_unit: ``unit``: how many records of a unit took part at most.
         mechanism: The mechanism with all its parameters.
         event: Charged preprocessing and the mechanism, composed, as the accountants see them.
-        epsilon: Certified at ``delta``.
-        epsilon_by_delta: Certified epsilons at other deltas.
+        epsilon: Certified at ``delta``; rounded up, as all bounds here (``accounting.stated``).
+        epsilon_by_delta: Certified epsilons at other deltas, which are written in full.
         sampler_error: Total-variation distance between the release and the ideal mechanism, given
             uniform random words: both samplers are exact.
         tables: Noise of the published numbers, one entry for each table of rows.
@@ -104,6 +101,7 @@ class Certificate(FrozenModel):
 
     format_version: Literal[1] = FORMAT_VERSION
     private: bool
+    statement: str
     privacy_unit: Literal["record", "unit"] = "record"
     unit_column: str | None = None
     max_records_per_unit: int | None = None
@@ -143,30 +141,63 @@ class Certificate(FrozenModel):
         extractor: ExtractorIdentity | None = None,
     ) -> Certificate:
         """Certify a plan with a schema, accounting anew."""
+        stated, *_ = statements(plan.event, plan.delta)
+        return cls._state(plan, stated, private=private, files=files, extractor=extractor)
+
+    @classmethod
+    def _state(
+        cls,
+        plan: ReleasePlan,
+        stated: Statement,
+        *,
+        private: bool,
+        files: dict[str, str],
+        extractor: ExtractorIdentity | None,
+    ) -> Certificate:
         if (schema := plan.data_schema) is None:
             _validate.fail("plan.schema", "a schema", "none")
-        config, event = plan.mechanism, plan.event
-        accounting = account(event, plan.delta)
-        return cls(
+        config = plan.mechanism
+        made = cls(
             private=private,
+            statement="",
             privacy_unit="record" if plan.unit_column is None else "unit",
             unit_column=plan.unit_column,
             max_records_per_unit=plan.max_records_per_unit,
             neighboring_relation=config.neighboring_relation,
-            epsilon=accounting.epsilon,
+            epsilon=stated.epsilon,
             delta=plan.delta,
             data_schema=schema,
             mechanism=config,
-            event=event,
-            accountants=accounting.accountants,
-            epsilon_by_delta=epsilon_by_delta(event) | {_name(plan.delta): accounting.epsilon},
-            tradeoff_curve=tradeoff_points(event),
+            event=plan.event,
+            accountants=stated.accountants,
+            epsilon_by_delta=stated.epsilon_by_delta,
+            tradeoff_curve=stated.tradeoff_curve,
             preprocessing=plan.preprocessing,
             tables=tuple(TableFacts.for_config(part, schema) for part in config.components),
             extractor=extractor,
             library_versions={name: version(name) for name in _LIBRARIES}
             | {"python": platform.python_version()},
             files=files,
+        )
+        return made.sealed(private=private, files=files)
+
+    def sealed(self, *, private: bool, files: dict[str, str]) -> Certificate:
+        """Return the certificate of these files; its words follow from ``private``."""
+        changed = self.model_copy(update={"private": private, "files": files})
+        return changed.model_copy(update={"statement": changed.guarantee.statement})
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is guaranteed, in words: the one place that says whether anything is."""
+        return Guarantee.of(
+            self.epsilon,
+            self.delta,
+            self.neighboring_relation,
+            num_records=self.data_schema.num_records,
+            private=self.private,
+            unit_column=self.unit_column,
+            max_records_per_unit=self.max_records_per_unit,
+            true_positive_rate=self.tradeoff_curve.true_positive_rate(FALSE_ALARMS),
         )
 
     def to_bytes(self) -> bytes:
@@ -194,56 +225,59 @@ class Certificate(FrozenModel):
 
     def recheck(self) -> list[str]:
         """Recompute everything that follows from the parameters; return what does not hold."""
-        expected = Certificate.for_plan(
-            self.to_plan(), private=self.private, files=self.files, extractor=self.extractor
-        )
-        reasons = [
-            f"certificate: {place} is {found}, but its parameters give {due}"
-            for place, found, due in differences(
-                self.model_dump(exclude={"library_versions"}),
-                expected.model_dump(exclude={"library_versions"}),
+        plan = self.to_plan()
+        dues = [
+            Certificate._state(
+                plan, stated, private=self.private, files=self.files, extractor=self.extractor
             )
+            for stated in statements(plan.event, plan.delta)
         ]
+        reasons = disagreements(self, dues)
         if not self.private:
-            reasons.append("certificate: private is false, the release protects nobody")
+            reasons.append(f"certificate: private is false: {self.guarantee.statement}")
         return reasons
 
 
-def differences(found: object, due: object, place: str = "") -> list[tuple[str, object, object]]:
-    """List (place, found, due) wherever two trees of plain data disagree."""
-    if isinstance(found, dict) and isinstance(due, dict):
-        names = sorted(set(found) | set(due), key=str)
+def disagreements(found: FrozenModel, dues: Sequence[FrozenModel]) -> list[str]:
+    """Say where a certificate states what none of those does that its parameters give."""
+    plain = [one.model_dump(exclude={"library_versions"}) for one in (found, *dues)]
+    return [
+        f"certificate: {place} is {value}, but its parameters give {due}"
+        for place, value, due in differences(plain[0], plain[1:])
+    ]
+
+
+def differences(
+    found: object, dues: Sequence[object], place: str = ""
+) -> list[tuple[str, object, object]]:
+    """List (place, found, due) wherever a tree of plain data disagrees with all of several.
+
+    Statements of accountants must be exactly what one of the trees has; other numbers may differ
+    from theirs in the last bits. What is due is told by the first of the trees.
+    """
+    if isinstance(found, dict) and all(isinstance(due, dict) for due in dues):
+        trees: list[dict[Any, Any]] = [due for due in dues if isinstance(due, dict)]
+        names = sorted(set(found).union(*trees), key=str)
         return [
             difference
             for name in names
             for difference in differences(
-                found.get(name), due.get(name), f"{place}.{name}" if place else str(name)
+                found.get(name),
+                [tree.get(name) for tree in trees],
+                f"{place}.{name}" if place else str(name),
             )
         ]
-    if isinstance(found, tuple | list) and isinstance(due, tuple | list) and len(found) == len(due):
-        pairs = enumerate(zip(found, due, strict=True))
-        return [d for i, (a, b) in pairs for d in differences(a, b, f"{place}[{i}]")]
-    if isinstance(found, float) and isinstance(due, float):
-        # Rates of the trade-off curve may be zero up to rounding; other numbers have units.
-        slack = 1e-9 if place.startswith("tradeoff_curve") else 0.0
-        same = math.isclose(found, due, rel_tol=_TOLERANCE, abs_tol=slack)
-        return [] if same else [(place, found, due)]
-    return [] if found == due else [(place, found, due)]
-
-
-def _name(delta: float) -> str:
-    return f"{delta:g}"
-
-
-def epsilon_by_delta(event: Event) -> dict[str, float]:
-    """Return certified epsilons by delta, as a certificate names it."""
-    return {_name(d): epsilon for d, epsilon in epsilon_at(event, CERTIFIED_DELTAS).items()}
-
-
-def tradeoff_points(event: Event) -> TradeoffCurve:
-    """Return the certified trade-off curve of an event."""
-    false_positive, false_negative = tradeoff_curve(event, num_points=_CURVE_POINTS)
-    return TradeoffCurve(
-        false_positive_rate=tuple(map(float, false_positive)),
-        false_negative_rate=tuple(map(float, false_negative)),
-    )
+    if isinstance(found, tuple | list):
+        rows = [due for due in dues if isinstance(due, tuple | list) and len(due) == len(found)]
+        if len(rows) == len(dues):
+            return [
+                difference
+                for i, value in enumerate(found)
+                for difference in differences(value, [row[i] for row in rows], f"{place}[{i}]")
+            ]
+    if isinstance(found, float) and not place.startswith(_STATED):
+        near = (
+            isinstance(due, float) and math.isclose(found, due, rel_tol=_TOLERANCE) for due in dues
+        )
+        return [] if any(near) else [(place, found, dues[0])]
+    return [] if any(found == due for due in dues) else [(place, found, dues[0])]

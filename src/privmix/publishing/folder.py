@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import re
-import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from privmix import _validate
+from privmix.foreign.files import Entries, ForeignFolder
 from privmix.mechanism import ReleaseConfig
 from privmix.mixer import Rows
-from privmix.publishing.certificate import FILE_NAME
+from privmix.publishing.certificate import FILE_NAME, SIGNATURE_NAME
+from privmix.publishing.parquet_layout import Column, LayoutError, check_layout, size_bounds
 from privmix.running.journal import sync
 from privmix.sampling import RowBlock
 
@@ -62,12 +66,63 @@ def part_name(number: int) -> str:
     return f"{DATA_DIR}/part-{number:05d}.parquet"
 
 
-def write_part(path: Path, mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]) -> None:
-    """Write one Parquet part from its pieces of (table, rows), whole or not at all."""
+class _DigestingFile(io.RawIOBase):
+    """A file that is written from front to back, and the SHA-256 of what was written.
+
+    The digest is of the bytes that were meant, whatever the disk makes of them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        self._file = os.fdopen(os.open(path, flags, 0o644), "wb")
+        self._hasher = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self._hasher.update(content)
+        return self._file.write(content)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        if not self._file.closed:
+            self._file.flush()
+
+    def close(self) -> None:
+        if not self._file.closed:
+            self._file.close()
+        super().close()
+
+    @property
+    def digest(self) -> str:
+        return self._hasher.hexdigest()
+
+
+def write_part(
+    path: Path,
+    mechanism: ReleaseConfig,
+    pieces: Iterable[tuple[int, Rows]],
+    record: Callable[[str], object] = lambda digest: None,
+) -> None:
+    """Write one Parquet part from its pieces of (table, rows), whole or not at all.
+
+    Args:
+        path: The part.
+        mechanism: What is released.
+        pieces: What is in it.
+        record: Told the part's SHA-256 before the part gets its name.
+
+    """
     path.parent.mkdir(exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp")
-    _write_pieces(temporary, mechanism, pieces)
+    temporary.unlink(missing_ok=True)
+    with _DigestingFile(temporary) as file:
+        _write_pieces(file, mechanism, pieces)
     sync(temporary)
+    record(file.digest)
     temporary.rename(path)
     sync(path.parent)
 
@@ -80,7 +135,7 @@ def part_bytes(mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]) -> 
 
 
 def _write_pieces(
-    sink: Path | io.BytesIO, mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]
+    sink: io.RawIOBase | io.BytesIO, mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]
 ) -> None:
     schema = _columns(mechanism)
     # Noise does not compress; plain pages are the fastest to write and to read.
@@ -123,39 +178,108 @@ def _vectors(rows: NDArray[np.float32] | None) -> pa.Array:
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below ``folder`` except the certificate.
+    """Return the SHA-256 of every file below a folder of one's own, except the certificate and its
+    signature.
 
-    Whatever is no regular file (a link, a pipe, a folder that has no place in a release) is listed
-    with a remark in place of a digest. Links are never followed.
+    Raises:
+        InvalidInputError: Something in it is neither a regular file nor a folder. A stranger's folder
+            is compared by :func:`check_listed`.
+
     """
-    found: dict[str, str] = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if stat.S_ISREG(path.lstat().st_mode):
-            found[name] = _file_digest(path)
-        elif path.is_symlink() or not (path.is_dir() and name == DATA_DIR):
-            found[name] = "no regular file"
-    if found.get(FILE_NAME) != "no regular file":
-        found.pop(FILE_NAME, None)
-    return found
+    opened = ForeignFolder(folder)
+    entries = opened.entries()
+    if entries.others:
+        _validate.fail(opened.place(min(entries.others)), "a regular file", "a link or a device")
+    names = sorted(entries.files.keys() - {FILE_NAME, SIGNATURE_NAME})
+    return {name: opened.digest(name) for name in names}
 
 
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def check_listed(
+    folder: ForeignFolder,
+    stated: Mapping[str, str],
+    what: str,
+    bounds: Mapping[str, tuple[int, int]],
+) -> list[str]:
+    """Compare the files of a stranger's folder with their digests; a line for each that differs.
+
+    A file is read only if it is a regular one of a size that it can have.
+
+    Args:
+        folder: The folder.
+        stated: SHA-256 of each file but the certificate, as the certificate has it.
+        what: What the folder is, for the lines.
+        bounds: Least and most bytes of every file that there can be.
+
+    """
+    entries = folder.entries()
+    found = set(entries.files) - {FILE_NAME, SIGNATURE_NAME}
+    gone = stated.keys() - found - set(entries.others)
+    reasons = [f"{name}: missing" for name in sorted(gone)]
+    reasons += [f"{name}: no regular file" for name in sorted(entries.others)]
+    due = set(stated)
+    strange = (found - (due & bounds.keys())) | _other_folders(entries, due)
+    reasons += [f"{name}: not part of the {what}" for name in sorted(strange)]
+    for name in sorted(found - strange):
+        least, most = bounds[name]
+        if not least <= entries.files[name] <= most:
+            allowed = f"{most}" if least == most else f"{least} to {most}"
+            size = entries.files[name]
+            reasons.append(f"{name}: {size} bytes, where the certificate implies {allowed}")
+        elif folder.digest(name) != stated[name]:
+            reasons.append(f"{name}: changed since the {what} was sealed")
+    return reasons
+
+
+def _other_folders(entries: Entries, stated: set[str]) -> set[str]:
+    """Return the folders that no stated file is in."""
+    return {name for name in entries.folders if not any(f.startswith(f"{name}/") for f in stated)}
 
 
 def is_part_name(name: str) -> bool:
     """Whether a file of a release, by its path below the folder, is a part."""
-    return re.fullmatch(DATA_DIR + r"/part-\d{5,}\.parquet", name) is not None
+    return re.fullmatch(DATA_DIR + r"/part-[0-9]{5,}\.parquet", name) is not None
 
 
-def part_problem(path: Path, mechanism: ReleaseConfig) -> str | None:
-    """Say what is wrong with a part's columns or with facts attached to them, if anything is."""
+def least_part_bytes(mechanism: ReleaseConfig) -> int:
+    """Return how many bytes the numbers of all parts take, without laying the parts out."""
+    return sum(4 * part.num_mixtures * part.row_width for part in mechanism.components)
+
+
+def part_bounds(mechanism: ReleaseConfig) -> dict[str, tuple[int, int]]:
+    """Return the least and the most bytes of each part, by name."""
+    return {
+        part_name(number): size_bounds([_piece(mechanism, *piece) for piece in pieces])
+        for number, pieces in enumerate(part_layout(mechanism))
+    }
+
+
+def part_problem(
+    folder: ForeignFolder, name: str, mechanism: ReleaseConfig, pieces: list[Piece]
+) -> str | None:
+    """Say where a part differs from what the plan's writer makes of its rows, if it does.
+
+    Everything is checked but the published numbers themselves: columns, labels, nulls, pieces of
+    rows, and that no byte is there for anything else.
+    """
     try:
-        schema = pq.read_schema(path)
-    except (pa.ArrowException, OSError) as error:
-        return str(error).splitlines()[0]
-    if schema.metadata or not schema.equals(_columns(mechanism)):
-        return "other columns than those of its design"
+        with folder.open(name) as file:
+            columns = [_piece(mechanism, *piece) for piece in pieces]
+            check_layout(file, _columns(mechanism), columns)
+    except LayoutError as error:
+        return str(error)
     return None
+
+
+def _piece(mechanism: ReleaseConfig, table: int, block: RowBlock) -> list[Column]:
+    """Describe the columns of a piece as :func:`_write_pieces` writes them."""
+    config, rows = mechanism.components[table], block.num_rows
+    features = Column(rows, 4 * rows * config.num_features, config.num_features)
+    if config.labels == "mixed":
+        return [features, Column(rows, 4 * rows * config.num_classes, config.num_classes)]
+    label = np.full(rows, block.class_index or 0, dtype="<i8").tobytes()
+    if len(mechanism.components) == 1:
+        return [features, Column(rows, label)]
+    name = COMPONENTS[table].encode()
+    names = Column(rows, (len(name).to_bytes(4, "little") + name) * rows)
+    known = config.labels == "public"
+    return [names, features, Column(rows, label if known else b"", present=known)]

@@ -1,7 +1,7 @@
 """Check a release folder as a stranger would: files, certificate, rows.
 
 A release whose certificate was edited consistently with everything else cannot be told from a true
-one unless its digest is known from elsewhere (``expect_digest``).
+one unless its digest is known from elsewhere (``expect_digest``), or it is signed (``signers``).
 """
 
 from __future__ import annotations
@@ -10,21 +10,30 @@ import math
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from privmix._validate import FrozenModel, InvalidInputError
+from privmix._validate import FrozenModel, InvalidInputError, printable
+from privmix.accounting.guarantee import Guarantee
+from privmix.foreign.files import MOST_JSON_BYTES, ForeignFolder
 from privmix.mixer import Rows
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.preprocess import charged
 from privmix.publishing.card import CARD_NAME, dataset_card
 from privmix.publishing.certificate import FILE_NAME, FORMAT_VERSION
-from privmix.publishing.folder import file_digests, is_part_name, part_problem
-from privmix.publishing.release import Release, Table
+from privmix.publishing.folder import (
+    check_listed,
+    is_part_name,
+    least_part_bytes,
+    part_bounds,
+)
+from privmix.publishing.grid import PublishedGrid
+from privmix.publishing.release import Release, Table, empty_preprocessor
+from privmix.publishing.signature import Origin, check_origin
 
-# Probability that a sound release is flagged by its rows; shared by the three tests below.
+# Probability that a sound release is flagged by its rows; shared by the tests below.
 FALSE_ALARM = 1e-6
+_MOST_REASONS, _LONGEST_REASON = 200, 2000
 # Spectra of wider tables take minutes: there the test looks at this many columns, evenly spread.
 _SPECTRUM_COLUMNS = 1024
 
@@ -38,6 +47,8 @@ class Verification(FrozenModel):
         delta: Its delta.
         digest: SHA-256 of the certificate as found.
         reasons: What was found wrong, one line each.
+        guarantee: What is guaranteed, in words; None if anything was found wrong.
+        origin: What vouches for where it comes from; None if anything was found wrong.
 
     """
 
@@ -46,38 +57,69 @@ class Verification(FrozenModel):
     delta: float | None
     digest: str
     reasons: tuple[str, ...]
+    guarantee: Guarantee | None = None
+    origin: Origin | None = None
 
 
-def verify(folder: str | Path, *, expect_digest: str | None = None) -> Verification:
+def verify(
+    folder: str | Path,
+    *,
+    expect_digest: str | None = None,
+    signers: str | Path | None = None,
+    identity: str | None = None,
+) -> Verification:
     """Check a release: files against their digests, the certificate against its own parameters,
     and the rows against the noise that the certificate states.
 
     Args:
         folder: The release folder.
-        expect_digest: Digest of the certificate as printed at sealing. Without it a forgery that
-            is consistent throughout cannot be detected.
+        expect_digest: Digest of the certificate as printed at sealing. Without it, or a signature
+            that is checked, a forgery that is consistent throughout cannot be detected.
+        signers: OpenSSH's file of allowed signers, one of whom must have signed. Without it a
+            signature that is there only has to fit the certificate.
+        identity: Which of them must have signed; any, by default.
 
     Raises:
-        InvalidInputError: ``folder`` holds no certificate, so it is no release at all.
+        InvalidInputError: ``folder`` holds no certificate, so it is no release at all; no list of
+            allowed signers.
+
+    Example:
+        >>> import numpy as np
+        >>> from privmix import Schema, plan_release, release, verify
+        >>> schema = Schema(classes=[0, 1], num_features=3, num_records=200, feature_clip_norm=1.0)
+        >>> plan = plan_release(
+        ...     schema, target_epsilon=2.0, target_delta=1e-5, design="stratified", rows_per_class=5
+        ... )
+        >>> x, y = np.eye(3)[np.arange(200) % 2], np.arange(200) % 2
+        >>> made = release(x, y, plan, out="checked")
+        >>> verify("checked", expect_digest=made.certificate_digest).valid
+        True
+        >>> verify("checked", expect_digest="0" * 64).valid
+        False
 
     """
     try:
         release = Release(folder)
     except InvalidInputError as error:
-        if not (Path(folder) / FILE_NAME).is_file():
+        if not ForeignFolder(folder).exists(FILE_NAME):
             raise
-        return Verification(
-            valid=False,
-            epsilon=None,
-            delta=None,
-            digest="",
-            reasons=(f"{FILE_NAME}: not a certificate of format {FORMAT_VERSION}: {error}",),
-        )
+        reason = f"{FILE_NAME}: not a certificate of format {FORMAT_VERSION}: {error}"
+        return Verification(valid=False, epsilon=None, delta=None, digest="", reasons=(reason,))
     certificate = release.certificate
-    reasons = _check_digest(release.certificate_digest, expect_digest)
-    file_reasons = check_files(release)
+    origin, reasons = check_origin(
+        release.folder,
+        release.files.read(FILE_NAME, MOST_JSON_BYTES),
+        expect_digest=expect_digest,
+        signers=signers,
+        identity=identity,
+    )
+    file_reasons = _guarded(lambda: check_files(release))
     reasons += file_reasons
-    reasons += _guarded(certificate.recheck)
+    # A certificate that says more of its rows than its files hold is not worth an account.
+    if found := _guarded(lambda: [] if release.parts.layout else ["data: no parts"]):
+        reasons += [reason for reason in found if reason not in reasons]
+    else:
+        reasons += _guarded(certificate.recheck)
     if not file_reasons:  # what is not the certified content is not worth a look
         reasons += _guarded(lambda: _check_content(release))
     if not reasons:
@@ -85,40 +127,39 @@ def verify(folder: str | Path, *, expect_digest: str | None = None) -> Verificat
         reasons += _guarded(lambda: check_preprocessing(release, share))
         for table in release.tables:
             reasons += _guarded(lambda table=table: check_rows(table, share))
+    reasons += [f"{name}: changed while it was checked" for name in release.files.changed()]
     return Verification(
         valid=not reasons,
         epsilon=certificate.epsilon,
         delta=certificate.delta,
         digest=release.certificate_digest,
-        reasons=tuple(reasons),
+        reasons=told(reasons),
+        guarantee=None if reasons else certificate.guarantee,
+        origin=None if reasons else origin,
     )
+
+
+def told(reasons: list[str]) -> tuple[str, ...]:
+    """Return findings as they are told: printable, not without end, and not one without end."""
+    shown = [printable(reason, _LONGEST_REASON) for reason in reasons[:_MOST_REASONS]]
+    if (left := len(reasons) - len(shown)) > 0:
+        shown.append(f"and {left} more")
+    return tuple(shown)
 
 
 def _guarded(check: object) -> list[str]:
     """Run a check; a certificate with impossible values is a finding, not a crash."""
     try:
         return list(check())  # type: ignore[operator]
-    except (InvalidInputError, ArithmeticError, ValueError, OSError, MemoryError) as error:
+    except (ArithmeticError, ValueError, OSError, MemoryError, RecursionError) as error:
         return [f"certificate: {error}"]
-
-
-def _check_digest(found: str, expected: str | None) -> list[str]:
-    if expected is None or found == expected.strip().lower():
-        return []
-    return [f"{FILE_NAME}: digest is {found}, expected {expected}"]
 
 
 def check_files(release: Release) -> list[str]:
     """Compare the files of a release with their digests; return a line for each that differs."""
-    folder, certificate = release.folder, release.certificate
-    found, stated = file_digests(folder), certificate.files
-    reasons = [f"{name}: missing" for name in sorted(stated.keys() - found.keys())]
-    reasons += [f"{name}: not part of the release" for name in sorted(found.keys() - stated.keys())]
-    reasons += [
-        f"{name}: changed since the release was sealed"
-        for name in sorted(stated.keys() & found.keys())
-        if stated[name] != found[name]
-    ]
+    certificate = release.certificate
+    stated = certificate.files
+    reasons = check_listed(release.files, stated, "release", _bounds(release))
     beside = {CARD_NAME} | ({PREPROCESSING_NAME} if charged(certificate.preprocessing) else set())
     if {name for name in stated if not is_part_name(name)} != beside:
         due = ", a ".join(sorted(beside))
@@ -126,25 +167,37 @@ def check_files(release: Release) -> list[str]:
     return reasons
 
 
+def _bounds(release: Release) -> dict[str, tuple[int, int]]:
+    """Return the least and the most bytes of each file, by what the certificate says.
+
+    Parts that are smaller together than the rows of the certificate are not laid out.
+    """
+    certificate = release.certificate
+    card = len(dataset_card(certificate).encode())
+    bounds = {CARD_NAME: (1, 2 * card + (1 << 16))}  # another card is told from one cut short
+    empty = empty_preprocessor(certificate.to_plan())
+    if empty is not None and empty.is_charged:
+        bounds[PREPROCESSING_NAME] = empty.size_bounds()
+    sizes = release.files.entries().files
+    parts = {name: size for name, size in sizes.items() if is_part_name(name)}
+    if sum(parts.values()) >= least_part_bytes(certificate.mechanism):
+        return bounds | part_bounds(certificate.mechanism)
+    return bounds | {name: (0, size) for name, size in parts.items()}
+
+
 def _check_content(release: Release) -> list[str]:
     """Check what follows from the certificate byte by byte: itself, the card, the columns."""
-    certificate, folder = release.certificate, release.folder
+    certificate, files = release.certificate, release.files
     reasons = []
-    if (folder / FILE_NAME).read_bytes() != certificate.to_bytes():
+    if files.read(FILE_NAME, MOST_JSON_BYTES) != certificate.to_bytes():
         reasons.append(f"{FILE_NAME}: not written as privmix writes it")
-    card = dataset_card(certificate.to_plan())
-    if (folder / CARD_NAME).read_text(encoding="utf-8", errors="replace") != card:
+    card = dataset_card(certificate).encode()
+    if files.size(CARD_NAME) != len(card) or files.read(CARD_NAME, len(card)) != card:
         reasons.append(f"{CARD_NAME}: not the card of this certificate")
-    for name in sorted(filter(is_part_name, certificate.files)):
-        problem = part_problem(folder / name, certificate.mechanism)
+    for name, part in release.parts.layout:
+        problem = release.parts.problem(name, part)
         if problem is not None:
             reasons.append(f"{name}: {problem}")
-    rows = sum(
-        pq.read_metadata(folder / name).num_rows for name in certificate.files if is_part_name(name)
-    )
-    if rows != certificate.mechanism.num_mixtures:
-        due = certificate.mechanism.num_mixtures
-        reasons.append(f"data: {rows} rows, but the certificate states {due}")
     return reasons
 
 
@@ -164,7 +217,7 @@ def check_preprocessing(release: Release, false_alarm: float = FALSE_ALARM) -> l
         return []
     reasons = preprocessor.problems()
     if preprocessor.is_charged:
-        content = (release.folder / PREPROCESSING_NAME).read_bytes()
+        content = release.files.read(PREPROCESSING_NAME, preprocessor.size_bounds()[1])
         if content != preprocessor.to_bytes():
             reasons.append(f"{PREPROCESSING_NAME}: not written as privmix writes it")
     published = list(preprocessor.published())
@@ -181,7 +234,7 @@ def check_rows(table: Table, false_alarm: float = FALSE_ALARM) -> list[str]:
     A published row is (private) signal plus Gaussian noise, independent of it. Given the signal, a
     sum of squares over known noise variance is a noncentral chi-square variable, hence at least as
     large as a central one in the stochastic order, whatever the signal is. So the tests below are
-    one-sided, and a sound release fails one of them with probability at most ``false_alarm``:
+    one-sided, and a sound release fails one of these tests with probability at most ``false_alarm``:
 
     - each row's sum of squares against chi-square with ``row_width`` degrees of freedom;
     - each column's sum of squares about its mean (``stratified``: about its class mean) against
@@ -191,11 +244,15 @@ def check_rows(table: Table, false_alarm: float = FALSE_ALARM) -> list[str]:
       s > sqrt(T - w) - sqrt(w) - t but for probability exp(-t^2 / 2) (Davidson & Szarek 2001,
       Theorem 2.13).
 
+    A row is no longer, either, than a hundred times the planned records and the noise make it; see
+    ``PublishedGrid.too_large``. And each number is one of the grid, bit for bit.
+
     Returns:
         A line for each test that failed.
 
     """
-    moments = _Moments(table)
+    share = false_alarm / 4
+    moments = _Moments(table, share)
     for rows in table.iter_rows():
         moments.add(rows)
     num_rows, width = table.num_mixtures, moments.width
@@ -205,8 +262,11 @@ def check_rows(table: Table, false_alarm: float = FALSE_ALARM) -> list[str]:
         return ["data: a value is not finite"]
     if not moments.on_grid:
         return ["data: a value is not on the grid of the integers that were released"]
-    share = false_alarm / 3
     reasons = moments.layout_reasons
+    if moments.num_large:
+        reasons.append(
+            f"data: {moments.num_large} rows are larger than records and noise make them"
+        )
     low = int((moments.row_squares < chi2.ppf(share / num_rows, width)).sum())
     if low:
         reasons.append(f"data: {low} rows vary less than the stated noise")
@@ -227,17 +287,23 @@ def check_rows(table: Table, false_alarm: float = FALSE_ALARM) -> list[str]:
 class _Moments:
     """Sums over the standardised table, one pass, memory independent of the number of rows."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, false_alarm: float) -> None:
         config = table.config
         self._feature_stddev = table.feature_noise_stddev
         self._label_stddev = table.label_noise_stddev
         self._rows_per_class = config.rows_per_class
         self.width = config.row_width
         self.num_groups = 1 if config.rows_per_class is None else config.num_classes
+        self._num_mixtures = config.num_mixtures
         self.num_rows = 0
         self.finite = True
         self.on_grid = True
-        self._feature_step = table.certificate.tables[table.number].feature_step
+        self._share = false_alarm
+        self._feature_grid = PublishedGrid.of(config, table.schema, "feature", false_alarm)
+        self._label_grid = None
+        if config.labels == "mixed":
+            self._label_grid = PublishedGrid.of(config, table.schema, "label", false_alarm)
+        self.num_large = 0
         self.layout_reasons: list[str] = []
         self._row_squares: list[NDArray[np.float64]] = []
         self._group_sums = np.zeros((self.num_groups, self.width))
@@ -250,7 +316,9 @@ class _Moments:
 
     def add(self, rows: Rows) -> None:
         table = rows.features.astype(np.float64) / self._feature_stddev
-        self.on_grid &= _is_on_grid(rows.features, self._feature_step)
+        self._check_grid(self._feature_grid, rows.features)
+        if rows.label_weights is not None and self._label_grid is not None:
+            self._check_grid(self._label_grid, rows.label_weights)
         groups = np.zeros(len(table), dtype=np.int64)
         if rows.labels is not None and self._rows_per_class is not None:
             groups = rows.labels
@@ -270,6 +338,11 @@ class _Moments:
         looked_at = table[:, self._spectrum]
         self.second += looked_at.T @ looked_at
 
+    def _check_grid(self, grid: PublishedGrid, values: NDArray[np.float32]) -> None:
+        self.on_grid &= grid.holds(values)
+        share = self._share * len(values) / self._num_mixtures / 2
+        self.num_large += grid.too_large(values, share)
+
     @property
     def row_squares(self) -> NDArray[np.float64]:
         return np.concatenate(self._row_squares)
@@ -281,15 +354,3 @@ class _Moments:
             axis=0
         )
         return squares
-
-
-def _is_on_grid(values: NDArray[np.float32], step: float) -> bool:
-    """Whether each value is what an integer times ``step`` rounds to.
-
-    Only where the integer is below 2^22, so that the value determines it.
-    """
-    integers = np.rint(values.astype(np.float64) / step)
-    small = np.abs(integers) < 2**22
-    # The division by the divisor and the product with its inverse may round apart.
-    expected = integers * step
-    return bool(np.all(np.abs(values - expected)[small] <= np.abs(expected[small]) * 2.0**-23))

@@ -66,6 +66,17 @@ def bound_records(
         InvalidInputError: A wrong shape, a bad record under ``error``, or too many of them; notes
             tell of each column.
 
+    Example:
+        >>> import numpy as np
+        >>> from privmix import Schema, bound_records
+        >>> schema = Schema(classes=["a", "b"], num_features=2, num_records=3, feature_clip_norm=1.0)
+        >>> records = bound_records(np.array([[3.0, 4.0], [0.5, 0.0]]), ["b", "a"], schema)
+        >>> records.features  # on a grid of 2^-14; the first record was shortened to length 1
+        array([[ 9830, 13107],
+               [ 8192,     0]], dtype=int16)
+        >>> records.labels
+        array([1, 0], dtype=int32)
+
     """
     _validate.one_of("on_bad_record", on_bad_record, ("error", "zero"))
     shares = Shares(bad=max_bad_share)

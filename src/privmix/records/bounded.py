@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,9 @@ from privmix import _validate
 from privmix.clipping import FixedPoint
 from privmix.inputs.arrays import Source
 from privmix.inputs.owners import Units
-from privmix.rng import KeyStream
+
+if TYPE_CHECKING:
+    from privmix.rng import KeyStream
 
 Progress = Callable[[int, int], None]
 

@@ -11,7 +11,10 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol, Self
@@ -38,6 +41,16 @@ class Charge(Protocol):
         """Note the certificate digest of what the run made; again, and nothing happens."""
 
 
+# The same key draws other bits under another version of them: NumPy's generators draw balanced eligibility
+# and Dirichlet weights, and a part's bytes are pyarrow's.
+_LIBRARIES = ("numpy", "pyarrow")
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of libraries that the bits of a run depend on."""
+    return {name: version(name) for name in _LIBRARIES}
+
+
 class Journal(FrozenModel):
     """What a run must know to go on. Holds the key: never shown, never copied.
 
@@ -47,6 +60,7 @@ class Journal(FrozenModel):
         private: False for a run with a test seed.
         run_id: The run's name in a ledger, which charges it once however often it is resumed.
         charged: Whether a ledger is charged: the run is not finished without it.
+        libraries: Versions of libraries that the bits depend on.
 
     """
 
@@ -56,6 +70,7 @@ class Journal(FrozenModel):
     private: bool = True
     run_id: str = Field(default_factory=fresh_name)
     charged: bool = False
+    libraries: dict[str, str] = Field(default_factory=library_versions)
 
     def __repr__(self) -> str:
         return "Journal(<secret>)"
@@ -88,9 +103,16 @@ class RunFolder:
         self._journal_path = self.folder / JOURNAL_NAME
         self._doomed_path = self._journal_path.with_suffix(".doomed")
         self._lock: int | None = None
+        self._begun = False  # or gone on with, here
 
     def __enter__(self) -> Self:
         self._lock = lock_folder(self.folder, self.out)
+        try:
+            self._check_own_files()
+        except BaseException:
+            os.close(self._lock)
+            self._lock = None
+            raise
         return self
 
     def __exit__(
@@ -103,9 +125,31 @@ class RunFolder:
         try:
             if not self.is_unfinished:
                 shutil.rmtree(self.folder, ignore_errors=True)
+            elif error is not None and self._begun:
+                error.add_note(
+                    f"the run is kept in {self.folder}, private: the same command with --resume "
+                    "(resume=True) goes on with it, to the same bits and without a second charge"
+                )
         finally:
             os.close(self._lock)
             self._lock = None
+
+    def _check_own_files(self) -> None:
+        """Refuse files of the run, and folders of its release, that are links or somebody else's.
+
+        Files of the release may be damaged, or links; they are looked at one by one and made again.
+        """
+        found = list(self.folder.iterdir())
+        if self.release_folder in found and not self.release_folder.is_symlink():
+            found += [path for path in self.release_folder.iterdir() if path.is_dir()]
+        for path in found:
+            facts = path.lstat()
+            is_file, is_folder = stat.S_ISREG(facts.st_mode), stat.S_ISDIR(facts.st_mode)
+            linked = not (is_file or is_folder) or (is_file and facts.st_nlink > 1)
+            if linked or facts.st_uid != os.geteuid():
+                allowed = f"files of your own, none of them a link; remove {self.folder}"
+                what = "a link" if linked else "another user's"
+                _validate.fail(f"out={self.out}", allowed, f"{path.name}, {what}")
 
     @property
     def is_unfinished(self) -> bool:
@@ -119,10 +163,11 @@ class RunFolder:
 
     def begin(self, journal: Journal) -> None:
         """Write the journal of a new run, durably, before anything is charged or drawn."""
+        self._begun = True
         self._overwrite_key()
         for path in self.folder.iterdir():  # what an earlier run left is not this one's
             if path.name != _LOCK_NAME:
-                path.unlink() if path.is_file() else shutil.rmtree(path)
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
         self.write(journal)
         self.release_folder.mkdir()
 
@@ -139,9 +184,11 @@ class RunFolder:
         """Read the journal of an earlier run; it must belong to the same plan and records.
 
         Raises:
-            InvalidInputError: Another plan, other records, or another format.
+            InvalidInputError: Another plan, other records, another format, or other versions of libraries that
+                the bits depend on.
 
         """
+        self._begun = True
         content = self._journal_path.read_bytes()
         self._check_format(content)
         journal = Journal.from_json(content, place=JOURNAL_NAME)
@@ -149,6 +196,11 @@ class RunFolder:
             _validate.fail(
                 f"resuming {self.out}", "the plan and the records it was begun with", "others"
             )
+        here = library_versions()
+        for name, begun in sorted(journal.libraries.items()):
+            if here.get(name) != begun:
+                allowed = f"{name} {begun}, with which it was begun"
+                _validate.fail(f"resuming {self.out}", allowed, here.get(name))
         self.release_folder.mkdir(exist_ok=True)
         return journal
 
@@ -284,8 +336,10 @@ def lock_folder(folder: Path, out: Path) -> int:
     """
     path = folder / _LOCK_NAME
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        check_private(folder, out)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         _validate.fail(f"out={out}", "a place in a writable folder", error.strerror)
     try:
@@ -300,8 +354,41 @@ def lock_folder(folder: Path, out: Path) -> int:
     return lock
 
 
+def check_private(folder: Path, out: Path) -> None:
+    """Refuse a folder that others can see into or have prepared, before anything in it is looked at.
+
+    What is in a folder that is the owner's alone was put there by the owner; so its files are trusted
+    but for damage, and none is opened through a link.
+
+    Args:
+        folder: A folder beside ``out``; nothing is refused if there is none.
+        out: What the error names.
+
+    """
+    try:
+        facts = folder.lstat()
+    except FileNotFoundError:
+        return
+    place, remedy = f"out={out}", f"remove {folder}, or choose another --out"
+    if not stat.S_ISDIR(facts.st_mode):
+        received = "a symbolic link" if stat.S_ISLNK(facts.st_mode) else "a file"
+        _validate.fail(place, f"a folder of your own at {folder}; {remedy}", received)
+    if facts.st_uid != os.geteuid():
+        _validate.fail(place, f"a folder of your own at {folder}; {remedy}", "another user's")
+    if facts.st_mode & 0o077:
+        received = f"mode {stat.S_IMODE(facts.st_mode):03o}, which lets others in"
+        _validate.fail(place, f"a folder {folder} of mode 700; {remedy}", received)
+
+
 def check_out(out: str | Path) -> Path:
     """Return the absolute path of a release folder that can be made, or fail."""
+    try:
+        return _free_place(out)
+    except OSError as error:  # a name that is too long, a folder that is shut
+        _validate.fail(f"out={out}", "a place in a writable folder", error.strerror)
+
+
+def _free_place(out: str | Path) -> Path:
     path = Path(out).absolute()
     free = "a folder that does not exist yet or is empty"
     if path.is_symlink():
@@ -332,10 +419,14 @@ def write_durably(
     unfinished = path.with_name(temporary or f"{path.name}.tmp")
     unfinished.unlink(missing_ok=True)
     handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:  # a full disk
+        unfinished.unlink(missing_ok=True)
+        raise
     unfinished.rename(path)
     sync(path.parent)
 

@@ -1,7 +1,7 @@
 """How well features suit mixing, measured on **public** data.
 
 A number from here is a fact about the records it was computed on: on private records it is not
-covered by any guarantee. NeuroMixGDP (Li, Cao, Yao 2023), section 3 and appendix I.5, uses these
+covered by any guarantee. NeuroMixGDP (Li, Cao, Yao 2023), section 2 and appendix I.5, uses these
 measures to explain why features close to neural collapse survive being mixed.
 """
 

@@ -43,6 +43,12 @@ def optimal_mix_size(num_records: int, num_mixtures: int, gdp_mu: float) -> floa
     accounted for by the central limit. A sound accountant moves the optimum a little upwards,
     since small sampling probabilities are where that limit is worst. Nothing is said about
     classification with many classes, where other things than noise decide.
+
+    Example:
+        >>> from privmix.theory import optimal_mix_size
+        >>> round(optimal_mix_size(50_000, 50_000, 0.268), 1)
+        30.3
+
     """
     num_records = _validate.integer("num_records", num_records)
     num_mixtures = _validate.integer("num_mixtures", num_mixtures)

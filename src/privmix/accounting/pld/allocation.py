@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numba import njit
 from scipy.special import ndtr
 
 from privmix.accounting.pld.lattice import (
@@ -38,6 +37,7 @@ from privmix.accounting.pld.lattice import (
     summed,
 )
 from privmix.accounting.pld.pairs import Array
+from privmix.compiling import kernel
 
 _FINEST = 1.0 / 64.0  # width of a cell, in standard deviations of log Z, in the middle
 _GROWTH = 0.12  # wider cells further out: relative width grows by this share of the distance
@@ -230,7 +230,7 @@ def _added(
     return _trimmed_lower(_Law(means[kept] / masses[kept], masses[kept]), may_lose)
 
 
-@njit(cache=True)
+@kernel()
 def _convolved(
     left_masses: Array,
     left: Array,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import ParamSpec, TypeVar
 
 import numpy as np
@@ -217,6 +217,7 @@ def _with_coarsening(compute: Callable[[float], _T], spacing: float) -> tuple[_T
     raise DoesNotFitError
 
 
+@lru_cache(maxsize=64)  # a plan is calibrated and stated by the same numbers
 @_none_if_unfit
 def epsilon_bounds(event: SimpleEvent | ComposedEvent, delta: float) -> tuple[float, float] | None:
     """Certified lower and upper bound on epsilon at ``delta``; None if the event has no PLD here.

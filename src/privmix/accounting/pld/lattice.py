@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from privmix.accounting.pld.pairs import Array, Pair, lost_mass
+from privmix.compiling import kernel
 
 MAX_LATTICE = 2**20  # points of one step
 LARGEST_EXPONENT = 600.0  # exp(-600) is still a normal float
@@ -256,7 +256,8 @@ def _lower_lattice(step: SampledStep, spacing: float, reach: float) -> Lattice:
     )
 
 
-@njit(cache=True)
+# A few events are merged sooner than numba is loaded.
+@kernel(patience=1 << 16)
 def merge(
     masses: Array, losses: Array, origin: float, spacing: float
 ) -> tuple[NDArray[np.int64], Array]:
@@ -266,24 +267,24 @@ def merge(
     next lattice point; of the last one it takes the share that makes it exact. What is left at
     the top, where no lattice point is reached any more, is left out.
     """
-    points = np.empty(masses.size, np.int64)
-    merged = np.empty(masses.size, np.float64)
+    points = np.empty(len(masses), np.int64)
+    merged = np.empty(len(masses), np.float64)
     groups = 0
     i, rest = 0, masses[0]
-    while i < masses.size:
+    while i < len(masses):
         point = math.ceil((losses[i] - origin) / spacing)
         target = origin + spacing * point
         mass = rest
         missing = rest * math.expm1(target - losses[i])  # exp(target) Q - P
         i += 1
-        rest = masses[i] if i < masses.size else 0.0
-        while missing > 0.0 and i < masses.size:
+        rest = masses[i] if i < len(masses) else 0.0
+        while missing > 0.0 and i < len(masses):
             gain = -masses[i] * math.expm1(target - losses[i])
             if gain < missing:
                 missing -= gain
                 mass += masses[i]
                 i += 1
-                rest = masses[i] if i < masses.size else 0.0
+                rest = masses[i] if i < len(masses) else 0.0
             else:
                 share = missing / gain
                 mass += share * masses[i]

@@ -1,0 +1,55 @@
+"""Check what a plan states of its guarantee against what its mechanism gives.
+
+A plan comes out of a file, which may have been edited. One that states less epsilon than it costs would
+make a false promise; one that states more, or the epsilon of another delta, would be run and charged, and
+then stand beside a certificate that disagrees with it. Both are refused before anything is spent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from privmix import _validate
+from privmix.accounting import Event, Reading, account
+from privmix.accounting.stated import stated_epsilon
+
+# Two machines' accountants agree far better than this.
+_TOLERANCE = 1e-6
+
+
+def recheck(
+    event: Event, epsilon: float, delta: float, accountants: Mapping[str, Reading | None]
+) -> None:
+    """Account for an event anew, and refuse other statements than the accountants' own.
+
+    Args:
+        event: What the plan's parameters give.
+        epsilon: Stated as certified.
+        delta: Stated beside it.
+        accountants: Stated as each accountant's reading.
+
+    Raises:
+        InvalidInputError: The first statement that differs by more than rounding.
+
+    """
+    due = account(event, delta)
+    # Too little is too little to the last bit that a certificate states.
+    if due.epsilon > stated_epsilon(epsilon) or not _same(epsilon, due.epsilon):
+        allowed = f"{due.epsilon!r}, what the mechanism costs at delta {delta:g}"
+        _validate.fail("plan.epsilon", allowed, epsilon)
+    for name in sorted({*accountants, *due.accountants}):
+        stated, reading = accountants.get(name), due.accountants.get(name)
+        facts = [{} if one is None else one.model_dump() for one in (stated, reading)]
+        for field in sorted(set().union(*facts)):
+            found, expected = (each.get(field) for each in facts)
+            if not _same(found, expected):
+                allowed = f"{expected!r}, what the mechanism gives at delta {delta:g}"
+                _validate.fail(f"plan.accountants.{name}.{field}", allowed, found)
+
+
+def _same(stated: object, due: object) -> bool:
+    numbers = (int, float)
+    if isinstance(stated, numbers) and isinstance(due, numbers) and not isinstance(due, bool):
+        return math.isclose(stated, due, rel_tol=_TOLERANCE)
+    return stated == due

@@ -1,0 +1,186 @@
+"""OpenSSH's file of allowed signers: whose keys are trusted, for what, and when.
+
+The format is that of ``ssh-keygen(1)``, section ALLOWED SIGNERS. What is not understood is refused,
+never skipped: a line that was meant to forbid something must not be lost.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+from privmix import _validate
+
+_KEY_TYPES = re.compile(r"(ssh|ecdsa|sk)-[A-Za-z0-9@.-]+")
+_OPTION = re.compile(r'([A-Za-z-]+)(?:="([^"]*)")?(?:,|$)')
+_TIME = re.compile(r"(\d{8}|\d{12}|\d{14})(Z?)")
+_MOST_BYTES = 1 << 20
+
+
+class AllowedSigner(NamedTuple):
+    """One line of the file.
+
+    Attributes:
+        place: File and line.
+        principals: Patterns of identities, separated by commas.
+        public_key: The key in OpenSSH's wire format.
+        options: What the key may be used for.
+
+    """
+
+    place: str
+    principals: str
+    public_key: bytes
+    options: dict[str, str]
+
+
+class AllowedSigners(NamedTuple):
+    """All lines of the file, and where it is."""
+
+    path: str
+    signers: tuple[AllowedSigner, ...]
+
+    def find(self, public_key: bytes, namespace: str, identity: str | None, *, place: str) -> str:
+        """Return whose key it is, or say why it is not to be trusted.
+
+        Args:
+            public_key: In OpenSSH's wire format.
+            namespace: What the signature was made for.
+            identity: Who must have signed; anyone in the file, by default.
+            place: What is refused, for errors.
+
+        Raises:
+            InvalidInputError: No line has the key, or none that has it allows this.
+
+        """
+        key = fingerprint(public_key)
+        wanted = f"a signature by {identity or 'someone'} in {self.path}"
+        found = [signer for signer in self.signers if signer.public_key == public_key]
+        if not found:
+            _validate.fail(place, wanted, f"one by the key {key}, which it does not have")
+        problems = [_problem(signer, namespace, identity) for signer in found]
+        if None not in problems:
+            _validate.fail(place, wanted, f"one by the key {key}, whose line {problems[0]}")
+        return identity or found[problems.index(None)].principals
+
+
+def read_allowed_signers(path: str | Path) -> AllowedSigners:
+    """Read a file of allowed signers.
+
+    Raises:
+        InvalidInputError: No such file, or a line that is not understood.
+
+    """
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        text = content.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "another kind of file"
+        _validate.fail(f"signers {path}", "OpenSSH's file of allowed signers", reason)
+    if len(content) > _MOST_BYTES:
+        _validate.fail(f"signers {path}", "at most 1 MB", "more")
+    lines = [(i, line.strip()) for i, line in enumerate(text.split("\n"), 1)]
+    found = tuple(
+        _parsed(f"{path}: line {i}", line) for i, line in lines if line and line[0] != "#"
+    )
+    if not found:
+        _validate.fail(f"signers {path}", "at least one allowed signer", "none")
+    return AllowedSigners(str(path), found)
+
+
+def fingerprint(public_key: bytes) -> str:
+    """Return a key's fingerprint as OpenSSH writes it."""
+    digest = base64.b64encode(hashlib.sha256(public_key).digest()).decode()
+    return f"SHA256:{digest.rstrip('=')}"
+
+
+def _parsed(place: str, line: str) -> AllowedSigner:
+    allowed = "PRINCIPALS [OPTIONS] KEY-TYPE KEY, as in ssh-keygen(1), ALLOWED SIGNERS"
+    quoted = re.match(r'"([^"]+)"\s+|(\S+)\s+', line)
+    if quoted is None:
+        _validate.fail(place, allowed, "something else")
+    principals, rest = quoted[1] or quoted[2], line[quoted.end() :]
+    options: dict[str, str] = {}
+    if _KEY_TYPES.fullmatch(rest.split(maxsplit=1)[0] if rest else "") is None:
+        stated = re.match(r'((?:[^\s"]|"[^"]*")+)\s+', rest)
+        if stated is None:
+            _validate.fail(place, allowed, "something else")
+        options, rest = _options(place, stated[1]), rest[stated.end() :]
+    words = rest.split()
+    try:
+        if len(words) < 2 or _KEY_TYPES.fullmatch(words[0]) is None:
+            raise ValueError
+        key = base64.b64decode(words[1], validate=True)
+        kind = words[0].encode()
+        if key[: 4 + len(kind)] != len(kind).to_bytes(4, "big") + kind:
+            raise ValueError
+    except (ValueError, binascii.Error):
+        _validate.fail(place, allowed, "no key of its type")
+    return AllowedSigner(place, principals, key, options)
+
+
+def _options(place: str, text: str) -> dict[str, str]:
+    names = ("cert-authority", "namespaces", "valid-after", "valid-before")
+    found: dict[str, str] = {}
+    start = 0
+    while start < len(text):
+        one = _OPTION.match(text, start)
+        name = "" if one is None else one[1].lower()
+        if one is None or name not in names or name in found:
+            _validate.fail(place, f"options out of {', '.join(names)}, each once", repr(text))
+        if (one[2] is None) != (name == "cert-authority"):
+            _validate.fail(place, 'cert-authority alone, others as NAME="VALUE"', repr(text))
+        found[name] = one[2] or ""
+        start = one.end()
+    for name in ("valid-after", "valid-before"):
+        if name in found:
+            _moment(place, found[name])
+    return found
+
+
+def _problem(signer: AllowedSigner, namespace: str, identity: str | None) -> str | None:
+    """Say why a line does not allow a signature, or None if it does."""
+    options = signer.options
+    if "cert-authority" in options:
+        return "is for a certificate authority, which signs keys and nothing else"
+    if "namespaces" in options and not _matches(namespace, options["namespaces"]):
+        return f"is for the namespaces {options['namespaces']}, not {namespace}"
+    now = datetime.now(UTC)
+    if "valid-after" in options and now < _moment(signer.place, options["valid-after"]):
+        return f"is valid only after {options['valid-after']}"
+    if "valid-before" in options and now > _moment(signer.place, options["valid-before"]):
+        return f"was valid only before {options['valid-before']}"
+    if identity is not None and not _matches(identity, signer.principals):
+        return f"is for {signer.principals}"
+    return None
+
+
+def _matches(name: str, patterns: str) -> bool:
+    """Match as OpenSSH does: patterns with * and ?, separated by commas; ! forbids."""
+    found = False
+    for pattern in patterns.split(","):
+        plain = pattern.removeprefix("!").replace("[", "[[]")  # brackets mean nothing there
+        if fnmatchcase(name, plain):
+            if pattern.startswith("!"):
+                return False
+            found = True
+    return found
+
+
+def _moment(place: str, text: str) -> datetime:
+    """Read YYYYMMDD, YYYYMMDDHHMM or YYYYMMDDHHMMSS; local time unless a Z follows."""
+    form = _TIME.fullmatch(text)
+    try:
+        if form is None:
+            raise ValueError
+        when = datetime.strptime(form[1].ljust(14, "0"), "%Y%m%d%H%M%S")
+    except ValueError:
+        _validate.fail(place, "times as YYYYMMDD[HHMM[SS]][Z]", repr(text))
+    return when.replace(tzinfo=UTC) if form[2] else when.astimezone(UTC)
