@@ -14,11 +14,8 @@ import privmix
 from builders import make_data, make_plan, make_schema
 from privmix.cli import app
 
-
 # Releases of tests protect nobody, and say so.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::privmix.accounting.guarantee.NotPrivateWarning"
-)
+pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,7 @@ from privmix.planning.plan import ReleasePlan
 from privmix.preprocess import Center, ClassCounts, RandomProjection, UnitNorm
 
 # Releases of tests protect nobody, and say so.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::privmix.accounting.guarantee.NotPrivateWarning"
-)
+pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
 LITTLE_NOISE = 0.05
 
 

@@ -58,7 +58,7 @@ class _Encoding:
 
     @classmethod
     def of(cls, table: pa.Table, names: list[str]) -> _Encoding:
-        columns = []
+        columns: list[tuple[str, float, float, tuple[str, ...] | None]] = []
         for name in names:
             values = _values(table[name])
             if values.dtype.kind == "f":

@@ -58,7 +58,7 @@ def _arrays(path: Path, label: str) -> pa.Table:
 
 def _expanded(table: pa.Table) -> pa.Table:
     """Turn a column of vectors of one width into one column a coordinate."""
-    columns = {}
+    columns: dict[str, pa.Array] = {}
     for name in table.column_names:
         column = table[name].combine_chunks()
         kind = column.type

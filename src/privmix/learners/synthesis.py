@@ -142,9 +142,7 @@ class SyntheticRecords:
         return self.to_arrow().to_pandas()
 
 
-def arrow_table(
-    chunk: Chunk, names: tuple[str, ...], feature_names: tuple[str, ...]
-) -> pa.Table:
+def arrow_table(chunk: Chunk, names: tuple[str, ...], feature_names: tuple[str, ...]) -> pa.Table:
     """Return a run of records as an Arrow table: columns or features, then labels."""
     if chunk.table is None:
         vectors = np.ascontiguousarray(chunk.features.T)
@@ -258,8 +256,10 @@ class Synthesizer:
         if prior is not None:
             _validate.fail("class_prior", f"none for target {self._target}", "one")
         plain = getattr(release, "preprocessor", None) is None
-        constant = self._table is not None and self._table.constant and plain
-        return TargetModel.of(release, self._table.num_features - 1 if constant else None)
+        constant = None
+        if self._table is not None and self._table.constant and plain:
+            constant = self._table.num_features - 1
+        return TargetModel.of(release, constant)
 
     def _undoing(self) -> tuple[Inverse | None, bool]:
         preprocessor: Preprocessor | None = getattr(self.release, "preprocessor", None)
@@ -325,7 +325,7 @@ class Synthesizer:
         for column in self.table_schema.columns:
             count += bool(exact[start])
             start += column.width
-        return count + self.table_schema.constant
+        return count + int(self.table_schema.constant)
 
     def _undo(self, mixed: Matrix) -> Matrix:
         vectors = mixed if self._inverse is None else self._inverse.undo(mixed, self._radius)
@@ -368,9 +368,9 @@ class Synthesizer:
 
     def _labelled(self, drawn: NDArray[Any]) -> NDArray[Any]:
         if self._target == "class":
-            return self._classes[drawn]
+            return np.asarray(self._classes[drawn])
         if self._target == "multilabel":
-            return (drawn >= self._thresholds).astype(np.int64)
+            return np.asarray(drawn >= self._thresholds, dtype=np.int64)
         if self._target == "soft":
             weights = np.maximum(drawn, 0.0)
             total = weights.sum(axis=1, keepdims=True)
@@ -381,7 +381,7 @@ class Synthesizer:
         low, high = bounds.T
         numbers = low + (np.clip(drawn, -1.0, 1.0) + 1) / 2 * (high - low)
         numbers = np.clip(numbers, low, high)
-        return numbers[:, 0] if numbers.shape[1] == 1 else numbers
+        return np.asarray(numbers[:, 0] if numbers.shape[1] == 1 else numbers)
 
     def facts(self, num_records: int) -> SyntheticFacts:
         """Return what to say beside ``num_records`` records."""

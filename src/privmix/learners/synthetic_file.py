@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import pyarrow.csv as pa_csv
@@ -116,8 +117,8 @@ def _write_npz(chunks: Iterator[Chunk], source: Synthesizer, num_records: int, p
 
 @contextmanager
 def _member(
-    archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], dtype: object
-) -> Iterator[zipfile.ZipExtFile]:
+    archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], dtype: Any
+) -> Iterator[IO[bytes]]:
     # A fixed date: the same records make the same bytes.
     info = zipfile.ZipInfo(f"{name}.npy", (2000, 1, 1, 0, 0, 0))
     with archive.open(info, "w", force_zip64=True) as file:

@@ -124,4 +124,5 @@ def radii(offset: Vector, directions: Matrix, norm: float) -> Vector:
     square = np.maximum((directions**2).sum(axis=1), np.finfo(float).tiny)
     half = directions @ offset
     rest = norm**2 - float(offset @ offset)
-    return np.maximum((np.sqrt(np.maximum(half**2 + square * rest, 0)) - half) / square, 0.0)
+    found = (np.sqrt(np.maximum(half**2 + square * rest, 0)) - half) / square
+    return np.asarray(np.maximum(found, 0.0))
