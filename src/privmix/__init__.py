@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from privmix._validate import InvalidInputError
     from privmix.engine import release
     from privmix.learners import (
+        AdaptiveClassifier,
         BiasCorrectedSGDClassifier,
         BiasCorrectedSGDRegressor,
         FisherClassifier,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
         save_model,
         synthesize,
     )
-    from privmix.mechanism import HybridConfig, MixtureConfig
+    from privmix.mechanism import AdaptiveConfig, HybridConfig, MixtureConfig, ResidualConfig
     from privmix.planning.plan import ReleasePlan
     from privmix.planning.solve import plan_release
     from privmix.publishing.certificate import Certificate
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
 
 # The module that each public name comes from.
 _HOMES = {
+    "AdaptiveClassifier": "learners",
+    "AdaptiveConfig": "mechanism",
     "BiasCorrectedSGDClassifier": "learners",
     "BiasCorrectedSGDRegressor": "learners",
     "BoundedRecords": "records.bounded",
@@ -72,6 +75,7 @@ _HOMES = {
     "NoiseAwareRegressor": "learners",
     "Release": "publishing.release",
     "ReleasePlan": "planning.plan",
+    "ResidualConfig": "mechanism",
     "Schema": "schema",
     "TorchNetworkClassifier": "learners",
     "Verification": "publishing.verification",
@@ -98,6 +102,8 @@ _MODULES = (
 )
 
 __all__ = [
+    "AdaptiveClassifier",
+    "AdaptiveConfig",
     "BiasCorrectedSGDClassifier",
     "BiasCorrectedSGDRegressor",
     "BoundedRecords",
@@ -111,6 +117,7 @@ __all__ = [
     "NoiseAwareRegressor",
     "Release",
     "ReleasePlan",
+    "ResidualConfig",
     "Schema",
     "TorchNetworkClassifier",
     "Verification",

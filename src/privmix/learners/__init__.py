@@ -1,5 +1,6 @@
 """Learners that see a release and nothing else, with scikit-learn's interface."""
 
+from privmix.learners.adaptive import AdaptiveClassifier
 from privmix.learners.base import LinearClassifier, LinearRegressor, ReleaseLike
 from privmix.learners.bias_corrected_sgd import (
     BiasCorrectedSGDClassifier,
@@ -16,6 +17,7 @@ from privmix.learners.synthesis import Synthesizer, SyntheticRecords, synthesize
 
 __all__ = [
     "LEARNERS",
+    "AdaptiveClassifier",
     "BiasCorrectedSGDClassifier",
     "BiasCorrectedSGDRegressor",
     "FisherClassifier",
