@@ -15,7 +15,7 @@ from builders import make_data, make_plan, make_schema
 from privmix.features.tabular import TabularExtractor
 from privmix.learners.synthesis import Synthesizer
 from privmix.planning.plan import ReleasePlan
-from privmix.preprocess import Center, ClassCounts, RandomProjection, UnitNorm
+from privmix.preprocess import Center, ClassCounts, Intercept, RandomProjection, UnitNorm
 
 # Releases of tests protect nobody, and say so.
 pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
@@ -159,6 +159,20 @@ def test_columns_that_cannot_be_undone_are_drawn_as_features_and_the_reason_is_s
     assert list(made.to_pandas())[-1] == "label"
 
 
+def test_the_model_of_an_adaptive_release_shows_class_means(tmp_path):
+    schema = make_schema(num_records=3000)
+    steps = (Center(noise_multiplier=0.5), UnitNorm(), Intercept())
+    plan = privmix.plan_release(
+        schema, target_epsilon=20, target_delta=1e-5, design="adaptive", preprocessing=steps
+    )
+    x, y = make_data(schema, 3000)
+    release = privmix.release(x, y, plan, out=tmp_path / "release", test_seed=1)
+    features, labels = privmix.synthesize(release, 3000, seed=1)
+    assert features.shape == (3000, 5)
+    best = LogisticRegression().fit(x, y).score(x, y)
+    assert LogisticRegression().fit(features, labels).score(x, y) > best - 0.05
+
+
 def test_public_steps_are_undone(tmp_path):
     release, x, y = make_release(tmp_path, "stratified", steps=centred(), sampling_prob=1.0)
     features, labels = privmix.synthesize(release, 2000, seed=1)
@@ -231,12 +245,12 @@ def test_a_design_that_it_does_not_know_is_refused_by_name(tmp_path):
     release, *_ = make_release(tmp_path, "stratified", sampling_prob=1.0)
 
     class Other:
-        design = "adaptive"
+        design = "unheard-of"
 
         def __getattr__(self, name):
             return getattr(release, name)
 
-    with pytest.raises(privmix.InvalidInputError, match="release.design.*'adaptive'"):
+    with pytest.raises(privmix.InvalidInputError, match="release.design.*'unheard-of'"):
         privmix.synthesize(Other(), 10)
 
 

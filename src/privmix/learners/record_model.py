@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privmix import _validate
+from privmix.learners.adaptive import round_class_sizes
 from privmix.learners.base import HybridLike, Matrix, ReleaseLike, Vector, target_of
 from privmix.learners.class_means import Offsets
-from privmix.learners.discriminant import residual_spectrum, signal_variances
+from privmix.learners.discriminant import residual_spectrum
 from privmix.learners.moments import RowMoments, class_means
 from privmix.learners.population import (
     PopulationMoments,
@@ -21,7 +22,9 @@ from privmix.learners.population import (
     target_moments,
 )
 from privmix.learners.regression import shrunk_least_squares
-from privmix.preprocess import UnitNorm
+from privmix.preprocess import Intercept, UnitNorm
+from privmix.publishing.release import Release
+from privmix.theory.spectrum import signal_variances
 
 _TINY = np.finfo(float).tiny
 # A class of fewer records than this share of the average is drawn as if it had as many: its offset
@@ -73,7 +76,7 @@ class ClassModel:
         left = _trace(moments) - _scatter_trace(means, moments.mean, prior)
         if norm is not None:
             left = norm**2 - float(prior @ (means**2).sum(axis=1))
-        return cls(prior, means, np.sqrt(_with_trace(variances, left)), basis, norm)
+        return cls(prior, means, np.sqrt(scaled_to_trace(variances, left)), basis, norm)
 
     @classmethod
     def _isotropic(cls, release: ReleaseLike, prior: Vector, norm: float | None) -> Self:
@@ -139,7 +142,7 @@ class TargetModel:
         norm, x = common_norm(release), moments.features_mean
         trace = float(np.trace(moments.covariance)) - len(x) * moments.noise
         left = trace if norm is None else norm**2 - float(x @ x)
-        variances = _with_trace(variances, left)
+        variances = scaled_to_trace(variances, left)
         explained = ((coef @ basis) ** 2 * variances).sum(axis=1)
         rest = moments.variance - moments.target_noise - explained
         return cls(
@@ -162,13 +165,28 @@ class TargetModel:
 
 
 def common_norm(release: ReleaseLike) -> float | None:
-    """Return the norm that all records were mixed with, where the steps say so; else None."""
+    """Return the norm that all records were mixed with, where the steps say so; else None.
+
+    An intercept counts for nothing: what it appends is no feature.
+    """
     preprocessor = getattr(release, "preprocessor", None)
     if preprocessor is not None and preprocessor.steps:
-        last = [step for step in preprocessor.steps if step.step != "class_counts"][-1:]
-        if last and isinstance(last[0], UnitNorm):
-            return float(release.feature_clip_norm)
+        steps = [step for step in preprocessor.steps if step.step != "class_counts"]
+        rest = 1.0
+        if isinstance(steps[-1:][0] if steps else None, Intercept):
+            rest = 1 - steps.pop().share
+        if steps and isinstance(steps[-1], UnitNorm):
+            return float(np.sqrt(rest) * release.feature_clip_norm)
     return None
+
+
+def intercept_of(release: ReleaseLike) -> float | None:
+    """Return the constant that is the last coordinate of records as mixed, or None."""
+    preprocessor = getattr(release, "preprocessor", None)
+    last: Any = preprocessor.steps[-1] if preprocessor is not None and preprocessor.steps else None
+    if last is None or last.step != "intercept":
+        return None
+    return float(np.sqrt(last.share) * release.feature_clip_norm)
 
 
 def class_prior(
@@ -196,10 +214,16 @@ def class_prior(
             _validate.fail("class_prior", "a release whose preprocessing has class counts", given)
         return _shares(np.asarray(counts, dtype=np.float64)), "counts"
     mixed = release.design in MIXED_DESIGNS
-    if given == "estimated" and not mixed:
-        _validate.fail("class_prior", "estimated for rows with label weights", release.design)
-    if given == "equal" or not mixed:
+    counting = release.design == "adaptive" and intercept_of(release) is not None
+    if given == "estimated" and not (mixed or counting):
+        allowed = "estimated for rows with label weights, or rounds with an intercept"
+        _validate.fail("class_prior", allowed, release.design)
+    if given == "equal" or not (mixed or counting):
         return np.full(count, 1 / count), "equal"
+    if counting:
+        published = cast(Release, release)
+        first = next(published.iter_rounds())
+        return round_class_sizes(published, first.features), "estimated"
     return _estimated_prior(release), "estimated"
 
 
@@ -260,7 +284,7 @@ def _trace(moments: PopulationMoments) -> float:
     return float(np.trace(moments.covariance)) - len(moments.mean) * moments.noise
 
 
-def _with_trace(variances: Vector, trace: float) -> Vector:
+def scaled_to_trace(variances: Vector, trace: float) -> Vector:
     """Scale variances so that they add up to ``trace``; noise made them too large together."""
     trace, total = max(trace, 0.0), float(variances.sum())
     if total <= 0:

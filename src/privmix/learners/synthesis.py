@@ -23,8 +23,15 @@ from privmix.learners.base import (
     as_release,
     target_of,
 )
-from privmix.learners.record_model import DESIGNS, ClassModel, TargetModel, class_prior
+from privmix.learners.record_model import (
+    DESIGNS,
+    ClassModel,
+    TargetModel,
+    class_prior,
+    intercept_of,
+)
 from privmix.learners.regression import REGRESSION_DESIGNS
+from privmix.learners.round_model import round_model
 from privmix.preprocess import Preprocessor
 from privmix.preprocess.inverse import Inverse, radii
 from privmix.schema import Target
@@ -175,7 +182,7 @@ def synthesize(
     of them, and it is no better protected or worse than the release.
 
     Args:
-        release: A release, or its folder, of any design but ``adaptive``.
+        release: A release, or its folder, of any design.
         num_records: How many records to draw; nothing to do with how many there were.
         seed: Any integer from 0 on. The same release, number and seed give the same bits on one machine.
         class_prior: Shares of the classes: K numbers; ``counts`` that the release has paid for;
@@ -248,9 +255,11 @@ class Synthesizer:
     def _estimated(self, prior: ArrayLike | str | None) -> ClassModel | TargetModel:
         release = self.release
         if self._target == "class":
-            _validate.one_of("release.design", release.design, DESIGNS)
+            _validate.one_of("release.design", release.design, (*DESIGNS, "adaptive"))
             given = prior if prior is None or isinstance(prior, str) else np.asarray(prior, float)
             shares, self._prior_source = class_prior(release, given)
+            if release.design == "adaptive":
+                return round_model(release, shares)
             return ClassModel.of(release, shares)
         _validate.one_of("release.design", release.design, REGRESSION_DESIGNS)
         if prior is not None:
@@ -329,6 +338,9 @@ class Synthesizer:
 
     def _undo(self, mixed: Matrix) -> Matrix:
         vectors = mixed if self._inverse is None else self._inverse.undo(mixed, self._radius)
+        if vectors.shape[1] < self.num_features:  # what was mixed had a constant at its end
+            constant = np.full((len(vectors), 1), intercept_of(self.release) or 0.0)
+            vectors = np.hstack([vectors, constant])
         return np.clip(vectors, 0.0, 1.0) if self._is_pixels else vectors
 
     def chunks(self, num_records: int) -> Iterator[Chunk]:
@@ -374,9 +386,8 @@ class Synthesizer:
         if self._target == "soft":
             weights = np.maximum(drawn, 0.0)
             total = weights.sum(axis=1, keepdims=True)
-            return np.where(
-                total > 0, weights / np.where(total > 0, total, 1.0), 1 / drawn.shape[1]
-            )
+            even = 1 / drawn.shape[1]
+            return np.asarray(np.where(total > 0, weights / np.where(total > 0, total, 1.0), even))
         bounds = np.array(self.release.schema.target_bounds)  # type: ignore[attr-defined]
         low, high = bounds.T
         numbers = low + (np.clip(drawn, -1.0, 1.0) + 1) / 2 * (high - low)

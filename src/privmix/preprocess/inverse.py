@@ -12,6 +12,7 @@ from privmix.preprocess.preprocessor import Preprocessor
 from privmix.preprocess.steps import (
     Center,
     ClassCounts,
+    Intercept,
     PublicStatistics,
     UnitNorm,
 )
@@ -20,7 +21,7 @@ from privmix.preprocess.transforms import clipped, rescaled
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
 
-_UNDONE = (Center, ClassCounts, PublicStatistics, UnitNorm)
+_UNDONE = (Center, ClassCounts, Intercept, PublicStatistics, UnitNorm)
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,15 @@ class Inverse:
         width = preprocessor.num_inputs
         offset, scale, direction = np.zeros(width), np.ones(width), False
         found = []
+        for number, step in enumerate(preprocessor.steps):
+            if isinstance(step, Intercept) and number != len(preprocessor.steps) - 1:
+                return None
         for step, result in zip(
             reversed(preprocessor.steps), reversed(preprocessor.results), strict=True
         ):
-            if isinstance(step, UnitNorm):
+            if isinstance(step, Intercept):
+                scale = scale / np.sqrt(1 - step.share)
+            elif isinstance(step, UnitNorm):
                 found.append(Stretch(offset, scale, direction))
                 offset, scale, direction = np.zeros(width), np.ones(width), True
             elif isinstance(step, Center):
@@ -85,7 +91,7 @@ class Inverse:
         """Return the vectors that the steps make ``rows`` of.
 
         Args:
-            rows: (count, d) vectors as they were mixed.
+            rows: (count, d) vectors as they were mixed, without the constant of an intercept.
             radius: Length of a record less its centre, for the first stretch, where lengths are
                 lost. None: records are taken to have the clip norm before the steps as well, as
                 those of most extractors have. Then undoing is exact for records that do.
