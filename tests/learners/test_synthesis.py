@@ -12,8 +12,10 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import privmix
 from builders import make_data, make_plan, make_schema
+from privmix.features.pixels import PixelExtractor
 from privmix.features.tabular import TabularExtractor
 from privmix.learners.synthesis import Synthesizer
+from privmix.learners.synthetic_file import write_synthetic
 from privmix.planning.plan import ReleasePlan
 from privmix.preprocess import Center, ClassCounts, Intercept, RandomProjection, UnitNorm
 
@@ -321,3 +323,26 @@ def test_counts_that_were_paid_for_are_the_prior(tmp_path):
     for k in range(3):
         mine, theirs = made.features[made.labels == k].mean(0), x[y == k].mean(0)
         assert np.allclose(mine, theirs, atol=0.15)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pixels_come_back_as_images(tmp_path, channels):
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=800)
+    images = rng.integers(0, 60, size=(800, 4, 4, channels))
+    images[y == 1, :2] += 150
+    extractor = PixelExtractor(size=4, channels=channels)
+    facts = {"num_features": 16 * channels, "feature_clip_norm": extractor.norm_bound}
+    schema = privmix.Schema(classes=[0, 1], num_records=800, **facts)
+    plan = planned(schema, "stratified", 0.05, centred(), sampling_prob=1.0, rows_per_class=1)
+    pixels = [image.squeeze().astype(np.uint8) for image in images]
+    release = privmix.release(pixels, y, plan, out=tmp_path / "r", test_seed=1, extractor=extractor)
+    source = Synthesizer(release, seed=1)
+    write_synthetic(source, 500, tmp_path / "made.npz")
+    with np.load(tmp_path / "made.npz") as file:
+        made, labels, features = file["images"], file["labels"], file["features"]
+    assert made.dtype == np.uint8 and made.shape == (500, 4, 4, 3)[: 4 if channels == 3 else 3]
+    assert features.min() >= 0 and features.max() <= 1
+    found = LogisticRegression(max_iter=500).fit(features, labels)
+    assert found.score(extractor.transform(pixels), y) > 0.95
+    assert made[labels == 1][:, :2].mean() > made[labels == 0][:, :2].mean() + 50

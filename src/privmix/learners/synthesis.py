@@ -218,6 +218,7 @@ class Synthesizer:
         release: The release.
         names: Names of the label columns.
         table_schema: Columns of the rows, where they are decoded; else None.
+        image_shape: (channels, height, width) of features that are pixels; else None.
 
     """
 
@@ -245,7 +246,11 @@ class Synthesizer:
         self.table_schema = self._table if decodes else None
         self._notes = () if reason is None else (f"features, no table: {reason}",)
         extractor = getattr(getattr(self.release, "certificate", None), "extractor", None)
-        self._is_pixels = extractor is not None and extractor.name == "pixels"
+        self.image_shape: tuple[int, int, int] | None = None
+        pixels = extractor is not None and extractor.name == "pixels"
+        if extractor is not None and pixels and not self._is_preprocessed:
+            size = int(extractor.parameters["size"])
+            self.image_shape = (int(extractor.parameters["channels"]), size, size)
         self._radius: float | None = None
         self._lengths: Lengths = "known"
         self._thresholds: NDArray[np.float64] | None = None
@@ -323,7 +328,7 @@ class Synthesizer:
                 self._radius, self._lengths = float(np.median(found)), "known"
             else:
                 self._radius, self._lengths = _within(last.offset, directions), "bounds"
-        elif self._is_pixels:
+        elif self.image_shape is not None:
             # Values in [0, 1] of mean c have a variance of at most c (1 - c).
             mean = np.clip(last.offset, 0.0, 1.0)
             self._radius, self._lengths = float(np.sqrt((mean * (1 - mean)).sum())), "bounds"
@@ -341,7 +346,7 @@ class Synthesizer:
         if vectors.shape[1] < self.num_features:  # what was mixed had a constant at its end
             constant = np.full((len(vectors), 1), intercept_of(self.release) or 0.0)
             vectors = np.hstack([vectors, constant])
-        return np.clip(vectors, 0.0, 1.0) if self._is_pixels else vectors
+        return np.clip(vectors, 0.0, 1.0) if self.image_shape is not None else vectors
 
     def chunks(self, num_records: int) -> Iterator[Chunk]:
         """Yield runs of records, at most 4,096 at a time, ``num_records`` in all."""
@@ -377,6 +382,12 @@ class Synthesizer:
             return chunk.features
         assert self.table_schema is not None
         return TabularExtractor(self.table_schema).transform(chunk.table)
+
+    def images_of(self, chunk: Chunk) -> NDArray[np.uint8]:
+        """Return a run's images, (count, height, width) or, of colour, (count, height, width, 3)."""
+        assert self.image_shape is not None
+        pixels = np.rint(255 * chunk.features).astype(np.uint8).reshape(-1, *self.image_shape)
+        return pixels[:, 0] if self.image_shape[0] == 1 else pixels.transpose(0, 2, 3, 1)
 
     def _labelled(self, drawn: NDArray[Any]) -> NDArray[Any]:
         if self._target == "class":

@@ -113,6 +113,12 @@ def _write_npz(chunks: Iterator[Chunk], source: Synthesizer, num_records: int, p
         found = np.concatenate(labels)
         with _member(archive, "labels", found.shape, found.dtype) as file:
             file.write(found.tobytes())
+        if source.image_shape is not None:
+            channels, height, width = source.image_shape
+            shape = (num_records, height, width, *([channels] if channels > 1 else []))
+            with _member(archive, "images", shape, np.uint8) as file:
+                for chunk in source.chunks(num_records):  # the same draw again
+                    file.write(np.ascontiguousarray(source.images_of(chunk)).tobytes())
 
 
 @contextmanager
