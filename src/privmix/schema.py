@@ -13,6 +13,8 @@ from privmix._validate import FrozenModel
 from privmix.table_schema import TableSchema
 
 Target = Literal["class", "soft", "multilabel", "regression"]
+ClassBalance = Literal["equal", "unequal"] | tuple[float, ...] | None
+_BALANCES = ("equal", "unequal")
 TARGETS: tuple[Target, ...] = ("class", "soft", "multilabel", "regression")
 
 
@@ -62,6 +64,7 @@ class Schema(FrozenModel):
         "max_labels",
         "target_bounds",
         "feature_names",
+        "class_balance",
     )
 
     classes: tuple[int, ...] | tuple[str, ...]
@@ -74,6 +77,7 @@ class Schema(FrozenModel):
     max_labels: int | None = None
     target_bounds: tuple[tuple[float, float], ...] | None = None
     feature_names: tuple[str, ...] | None = None
+    class_balance: ClassBalance = None
 
     @model_validator(mode="before")
     @classmethod
@@ -168,6 +172,30 @@ class Schema(FrozenModel):
         if len(set(names)) != len(names):
             _validate.fail("feature_names", "distinct names", "a repeated one")
         return tuple(names)
+
+    @field_validator("class_balance", mode="before")
+    @classmethod
+    def _check_class_balance(cls, value: object) -> object:
+        if hasattr(value, "tolist"):
+            value = value.tolist()
+        if value is None or isinstance(value, str):
+            return value if value is None else _validate.one_of("class_balance", value, _BALANCES)
+        if not isinstance(value, list | tuple):
+            _validate.fail("class_balance", "equal, unequal, or a share for each class", repr(value))
+        return tuple(_validate.real("class_balance", share, above=0.0) for share in value)
+
+    @model_validator(mode="after")
+    def _check_shares(self) -> Self:
+        balance = self.class_balance
+        if balance is not None and self.target != "class":
+            _validate.fail("class_balance", "nothing for targets other than class", balance)
+        if isinstance(balance, tuple):
+            if len(balance) != len(self.classes):
+                allowed = f"{len(self.classes)} shares, one for each class"
+                _validate.fail("class_balance", allowed, len(balance))
+            if abs(sum(balance) - 1) > 0.01:
+                _validate.fail("class_balance", "shares that add up to 1", sum(balance))
+        return self
 
     @model_validator(mode="after")
     def _check_number_of_names(self) -> Self:

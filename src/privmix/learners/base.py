@@ -94,9 +94,15 @@ class LinearRule:
     Attributes:
         weights: (K, d).
         center: (d,).
-        means: (K, K) mean score k of the records of class l, at [k, l].
+        means: (K, K) mean score k of the records of class l, at [k, l]; without ``shares``, times
+            the class's size over the planned one.
         covariance: (K, K) covariance of the scores of a class's records.
         class_sizes: (K,) the classes' sizes up to a factor, through noise.
+        shares: (K,) the classes' shares of the records, which add up to 1; None where the rule
+            does without.
+        intercept: (K,) what is added to scores before classes are compared, all of them alike.
+        largest_scale: Factor from scores to logits by the rule's own lights. What held-out rows show
+            can make it smaller; larger only an assumption could.
 
     """
 
@@ -105,6 +111,14 @@ class LinearRule:
     means: Matrix
     covariance: Matrix
     class_sizes: Vector
+    shares: Vector | None = None
+    intercept: Vector | float = 0.0
+    largest_scale: float = np.inf
+
+    @property
+    def class_weights(self) -> Vector:
+        """(K,) what each class's ``means`` count for in an average over records."""
+        return np.full(len(self.means), 1 / len(self.means)) if self.shares is None else self.shares
 
 
 ReleaseOrFolder = ReleaseLike | str | PathLike[str]
@@ -167,7 +181,7 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
         self.target_ = target_of(release)
         self.preprocessor_ = getattr(release, "preprocessor", None)
         self.n_features_in_ = release.num_features
-        self._remember_names(getattr(_facts(release), "feature_names", None))
+        self._remember_names(getattr(facts_of(release), "feature_names", None))
         if self.preprocessor_ is not None:
             self.n_features_in_ = self.preprocessor_.num_inputs
         self.feature_clip_norm_ = release.feature_clip_norm
@@ -309,7 +323,7 @@ class LinearRegressor(RegressorMixin, ReleaseModel):  # type: ignore[misc]
 
 def target_of(release: ReleaseLike) -> Target:
     """Return what a release's labels are: ``class`` unless its schema says otherwise."""
-    target: Target = getattr(_facts(release), "target", "class")
+    target: Target = getattr(facts_of(release), "target", "class")
     return target
 
 
@@ -324,10 +338,10 @@ def target_bounds(release: ReleaseLike) -> Matrix:
     """Return the (J, 2) public bounds of a regression's targets, or fail."""
     if target_of(release) != "regression":
         _validate.fail("release.target", "regression", repr(target_of(release)))
-    return np.array(_facts(release).target_bounds, dtype=np.float64)
+    return np.array(facts_of(release).target_bounds, dtype=np.float64)
 
 
-def _facts(release: ReleaseLike) -> Any:
+def facts_of(release: ReleaseLike) -> Any:
     """Return whatever holds the target: a release's schema, or a release-like object itself."""
     return getattr(getattr(release, "certificate", None), "data_schema", release)
 

@@ -28,6 +28,8 @@ class PopulationMoments:
             size, class mean less mean.
         offset_noise: Variance of each coordinate of the offsets.
         class_sizes: (K,) sizes of the classes up to a common factor, through noise.
+        size_error: Standard error of each of them; None where they are guessed from the lengths of
+            class sums.
 
     """
 
@@ -38,6 +40,7 @@ class PopulationMoments:
     offsets: Matrix
     offset_noise: float
     class_sizes: Vector
+    size_error: float | None = None
 
 
 class _Moments(NamedTuple):
@@ -99,6 +102,7 @@ def mixed_moments(release: ReleaseLike, rows: RowMoments | None = None) -> Popul
         offsets=num_classes * cross,
         offset_noise=num_classes**2 * moments.cross_noise,
         class_sizes=moments.shares,
+        size_error=_size_error(rows.count, release),
     )
 
 
@@ -170,16 +174,20 @@ def hybrid_moments(
     rows: ReleaseLike,
     found: tuple[Matrix, float] | None = None,
     seen: RowMoments | None = None,
+    shares: Vector | None = None,
 ) -> PopulationMoments:
     """Estimate the records' moments from class sums and signed rows without labels.
 
-    Class sums show the mean and, from the sums' lengths, the classes' sizes. ``found`` (class means
-    and their noise variance) and ``seen`` stand in for what the two tables say in all.
+    Class sums show the mean and, unless the classes' ``shares`` of the records are known, guess
+    their sizes from the sums' lengths. ``found`` (class means and their noise variance) and ``seen``
+    stand in for what the two tables say in all.
     """
     means, offset_noise = class_means(sums) if found is None else found
     mean = means.mean(axis=0)
     seen = RowMoments.of(rows) if seen is None else seen
-    sizes = relative_class_sizes(means, offset_noise)
+    sizes = (
+        relative_class_sizes(means, offset_noise) if shares is None else len(shares) * shares
+    )
     return PopulationMoments(
         mean=mean,
         covariance=rows.mix_size / seen.count * seen.gram - np.outer(mean, mean),
@@ -271,3 +279,16 @@ def _total_share(shares: Vector, count: int, release: ReleaseLike) -> float:
     else:
         stddev = noise * np.sqrt(num_classes / count)
     return total if total > max(4 * stddev, _TINY) else 1.0
+
+
+def _size_error(count: int, release: ReleaseLike) -> float:
+    """Standard error of a class's share as ``count`` rows show it.
+
+    A label weight varies by noise and by which records are in a row, 1 / K / m for a class of
+    average size; ``signed`` rows show shares as variances.
+    """
+    size, noise = release.mix_size, release.label_noise_stddev or 0.0
+    variance = noise**2 + 1 / (release.num_classes * size)
+    if release.design == "signed":
+        return float(size * variance * np.sqrt(2 / count))
+    return float(np.sqrt(variance / count))

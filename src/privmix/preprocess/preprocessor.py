@@ -212,6 +212,15 @@ class Preprocessor:
         return None
 
     @property
+    def counted(self) -> tuple[NDArray[np.float64], float] | None:
+        """(K,) noisy numbers of records and their standard error; None if no step counted."""
+        seen = step_facts(self.steps, self.facts)
+        for step, facts, result in zip(self.steps, seen, self.results, strict=False):
+            if isinstance(step, ClassCounts):
+                return result["class_counts"].astype(np.float64), step.stddevs(facts)[0]
+        return None
+
+    @property
     def class_sizes(self) -> NDArray[np.float64]:
         """(K,) records of each class: counted by the steps done so far, or else planned.
 
