@@ -281,6 +281,7 @@ def test_two_separable_classes_of_any_share_are_told_apart(designs, name, share)
     y = (np.arange(4000) < 4000 * share).astype(int)
     x = np.array([[0.7, 0.1], [0.1, 0.6]])[y] @ np.eye(2, 12)
     x += 0.08 * rng.standard_normal(x.shape)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
     options = {"rows": 1, "prob": 1.0} if name == "stratified" else {"rows": 20_000, "noise": 0.3}
     release = counted(designs[name](x, y, range(2), **options), y, 2)
     model = NoiseAwareClassifier().fit(release)

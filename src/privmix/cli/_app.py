@@ -24,6 +24,7 @@ COMMANDS = {
     "train": "Train a model on a release.",
     "evaluate": "Measure a model on labelled test data. The numbers are about the test set, not "
     "protected.",
+    "predict": "Predict the labels of records. Costs nothing; what it writes tells of INPUT's records.",
     "fit": "Train a model on private records by DP-SGD with mixup. Spends the budget.",
     "ledger": "Keep account of what data sets have spent. Private to their holder.",
     "demo": "Run the main job on bundled data: plan, release, verify, train, evaluate.",
@@ -51,7 +52,7 @@ class LazyCommands(TyperGroup):
 app = typer.Typer(
     cls=LazyCommands,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     help="Private data release by random mixup under differential privacy.",

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from privmix import _validate
 from privmix.accounting.guarantee import NOT_PRIVATE, NotPrivateWarning
+from privmix.features.applying import apply_extractor
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.feature_names import check_names, names_of
 from privmix.preprocess import Preprocessor
@@ -205,6 +206,7 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
     def _records(self, features: ArrayLike) -> Matrix:
         """Check records and treat them as the release's were."""
         check_is_fitted(self, "n_features_in_")
+        features = apply_extractor(features, getattr(self, "extractor_", None))
         names = getattr(self, "feature_names_in_", None)
         due = None if names is None else tuple(names)
         check_names("features", names_of(features), due, "the release")
@@ -244,7 +246,8 @@ class LinearClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[misc]
         """Score every class.
 
         Args:
-            features: (count, d) finite real numbers.
+            features: (count, d) finite real numbers; or raw records (a frame of the extractor's table,
+                a list of texts or of images), to which the extractor that the release names is applied.
 
         Returns:
             (count, K) scores; for two classes (count,), the second's minus the first's, as in

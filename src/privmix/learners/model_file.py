@@ -177,7 +177,7 @@ def load_model(path: str | Path) -> Learner:
     if not Path(path).is_file():
         allowed = "an existing model file, which privmix train writes"
         if Path(path, "model.safetensors").is_file():
-            allowed += "; read the folder of privmix fit by dpsgd.TrainedModel"
+            allowed += "; read the folder of privmix fit by privmix.load_model"
         _validate.fail(place, allowed, "a folder" if Path(path).is_dir() else "no such file")
     try:
         with safe_open(place, framework="numpy") as file:
