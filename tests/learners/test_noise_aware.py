@@ -266,9 +266,12 @@ def test_balanced_weights_are_a_uniform_prior(design, make_blobs):
 
 def counted(release, y, num_classes, error=5.0):
     """The release with counts that preprocessing has paid for."""
-    counts = np.bincount(y, minlength=num_classes).astype(float)
+    counts = np.bincount(y, minlength=num_classes) / release.num_records
     release.preprocessor = SimpleNamespace(
-        counted=(counts, error), num_inputs=12, steps=(), transform=lambda x: x
+        counted=(counts, error / release.num_records),
+        num_inputs=12,
+        steps=(),
+        transform=lambda x: x,
     )
     return release
 
@@ -303,6 +306,26 @@ def test_probabilities_of_a_rare_class_mean_what_they_say(designs, name):
     assert model.score(x, y) > 0.93
     balanced = NoiseAwareClassifier(class_weight="balanced").fit(release)
     assert balanced_accuracy_score(y, balanced.predict(x)) > 0.85
+
+
+def test_more_records_than_planned_change_no_decision(designs):
+    """Sums of 3,000 records, planned as 1,500: counts tell."""
+    rng = np.random.default_rng(1)
+    y = (np.arange(3000) % 10 < 1).astype(int)
+    x = 0.5 * rng.standard_normal((3000, 12)) / np.sqrt(12)
+    x[:, 0] += 0.4 * y
+    found = []
+    for factor in (1, 2):
+        release = designs["hybrid"](x, y, range(2), rows=20_000, noise=0.01, mix_size=200.0)
+        for table in release.tables:  # the same sums over a smaller planned size
+            table.features = factor * table.features
+            table.feature_noise_stddev *= factor
+            table.mix_size /= factor
+        counted(release, y, 2)
+        counts, error = release.preprocessor.counted
+        release.preprocessor.counted = (factor * counts, factor * error)
+        found.append(NoiseAwareClassifier().fit(release).decision_function(x))
+    np.testing.assert_allclose(found[0], found[1], atol=0.02 * np.abs(found[0]).max())
 
 
 def test_stated_shares_do_without_counts(designs, make_blobs):

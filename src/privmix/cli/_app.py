@@ -52,7 +52,7 @@ class LazyCommands(TyperGroup):
 app = typer.Typer(
     cls=LazyCommands,
     no_args_is_help=True,
-    add_completion=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     help="Private data release by random mixup under differential privacy.",

@@ -71,7 +71,9 @@ def _matrix(place: str, table: pa.Table) -> NDArray[Any]:
             others = [other for other in table.column_names if other != name]
             allowed = f"nothing beside the column of vectors {name!r}; --ignore leaves columns out"
             _validate.fail(place, allowed, ", ".join(others[:5]))
-        number = pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+        number = (
+            pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+        )
         if not (vectors or number):
             allowed = "columns of numbers; --ignore COLUMN leaves one out"
             _validate.fail(f"{place}: {name}", allowed, kind)

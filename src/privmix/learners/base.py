@@ -20,6 +20,7 @@ from privmix.accounting.guarantee import NOT_PRIVATE, NotPrivateWarning
 from privmix.features.applying import apply_extractor
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.feature_names import check_names, names_of
+from privmix.planning.notebook import facts_html
 from privmix.preprocess import Preprocessor
 from privmix.publishing.release import Release
 from privmix.schema import Target
@@ -202,6 +203,15 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
         if getattr(self, "private_", None) is not False:
             return str(told)
         return f"<{told}, {NOT_PRIVATE}: learnt from a release that protects nobody>"
+
+    def _repr_html_(self) -> str:
+        """Show the model in a notebook: its settings, and what it learnt from."""
+        facts: dict[str, object] = {"model": repr(self)}
+        if hasattr(self, "n_features_in_"):
+            facts["features"] = self.n_features_in_
+            facts["certificate"] = self.certificate_digest_ or "none"
+            facts["extractor"] = self.extractor_ or "none"
+        return facts_html(f"privmix {type(self).__name__}", facts)
 
     def _records(self, features: ArrayLike) -> Matrix:
         """Check records and treat them as the release's were."""

@@ -76,7 +76,9 @@ class Calibration:
     loss: float
 
 
-def calibrate(rule: LinearRule, parts: Sequence[HeldOut], shares: Vector | None = None) -> Calibration:
+def calibrate(
+    rule: LinearRule, parts: Sequence[HeldOut], shares: Vector | None = None
+) -> Calibration:
     """Find the factor that turns scores into logits, from rules like this one seen from outside.
 
     A rule believes too much of what it has fitted. Held-out rows tell by which factor its class

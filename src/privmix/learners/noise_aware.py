@@ -27,8 +27,8 @@ from privmix.learners.population import PopulationMoments, hybrid_moments, mixed
 from privmix.learners.shares import (
     ClassPrior,
     ClassWeight,
-    denoised,
-    known_shares,
+    Sizes,
+    known_sizes,
     prediction_prior,
 )
 
@@ -54,21 +54,24 @@ def _gaussian(moments: PopulationMoments, shares: Vector | None) -> LinearRule:
     return learn_gaussian(moments, shares)
 
 
-def _shares_of(release: ReleaseLike, moments: PopulationMoments) -> Vector | None:
-    known = known_shares(release)
-    if known is not None or moments.size_error is None:
-        return known
-    return denoised(moments.class_sizes, moments.size_error)
+def _sizes_of(release: ReleaseLike, moments: PopulationMoments) -> Sizes:
+    """Return class sizes; labels of mixed rows show how many records there are, charged or not."""
+    assert moments.size_error is not None
+    found = Sizes.of(moments.class_sizes, moments.size_error)
+    known = known_sizes(release)
+    return found if known is None else found._replace(shares=known.shares)
 
 
 def _learn_mixed(release: ReleaseLike) -> list[Learnt]:
     """Fit to all rows, and to all but each fold to judge the fits by the fold."""
     folds = RowMoments.folds(release, _FOLDS if release.num_mixtures >= 2 * _FOLDS else 1)
     rows = sum(folds[1:], folds[0])
-    whole = mixed_moments(release, rows)
-    shares = _shares_of(release, whole)
-    held = [mixed_moments(release, fold) for fold in (folds if len(folds) > 1 else [])]
-    rest = [mixed_moments(release, rows - fold) for fold, _ in zip(folds, held, strict=False)]
+    moments = mixed_moments(release, rows)
+    shares, total = _sizes_of(release, moments)
+    parts = folds if len(folds) > 1 else []
+    held = [mixed_moments(release, fold).per_record(total) for fold in parts]
+    rest = [mixed_moments(release, rows - fold).per_record(total) for fold in parts]
+    whole = moments.per_record(total)
     return [_judged(fit, whole, shares, rest, held) for fit in _fits(shares)]
 
 
@@ -86,7 +89,8 @@ def _judged(
 def _learn_hierarchical(release: ReleaseLike) -> list[Learnt]:
     """As above, but few rows would not do for the regression on labels that finds the offsets."""
     moments = mixed_moments(release)
-    shares = _shares_of(release, moments)
+    shares, total = _sizes_of(release, moments)
+    moments = moments.per_record(total)
     found = []
     for fit in _fits(shares):
         judged = []
@@ -99,19 +103,23 @@ def _learn_hierarchical(release: ReleaseLike) -> list[Learnt]:
 
 def _learn_hybrid(release: ReleaseLike) -> list[Learnt]:
     sums, mixtures = cast(HybridLike, release).tables
-    means, shares = class_means(sums), known_shares(release)
+    means, known = class_means(sums), known_sizes(release)
+    shares = None if known is None else known.shares
     folds = RowMoments.folds(mixtures, _FOLDS if mixtures.num_mixtures >= 2 * _FOLDS else 1)
     rows = sum(folds[1:], folds[0])
-    whole = hybrid_moments(sums, mixtures, means, rows, shares)
+    whole = hybrid_moments(sums, mixtures, means, rows, known)
     rest, held = [], []
     for fold, (some, other) in zip(folds if len(folds) > 1 else [], _thinned(*means), strict=False):
-        rest.append(hybrid_moments(sums, mixtures, some, rows - fold, shares))
-        held.append(hybrid_moments(sums, mixtures, other, fold, shares))
+        rest.append(hybrid_moments(sums, mixtures, some, rows - fold, known))
+        held.append(hybrid_moments(sums, mixtures, other, fold, known))
     return [_judged(fit, whole, shares, rest, held) for fit in _fits(shares)]
 
 
 def _learn_stratified(release: ReleaseLike) -> list[Learnt]:
-    means, shares = class_means(release), known_shares(release)
+    known = known_sizes(release)
+    shares, total = (None, 1.0) if known is None else known
+    found, noise_variance = class_means(release)
+    means = found / total, noise_variance / total**2
     rule = learn_class_means(*means, release.feature_clip_norm, shares)
     judged = []
     for rest, (held, noise) in _thinned(*means):
@@ -219,9 +227,7 @@ class NoiseAwareClassifier(LinearClassifier):
 
     class_prior_: Vector | None
 
-    def __init__(
-        self, *, class_prior: ClassPrior = None, class_weight: ClassWeight = None
-    ) -> None:
+    def __init__(self, *, class_prior: ClassPrior = None, class_weight: ClassWeight = None) -> None:
         self.class_prior, self.class_weight = class_prior, class_weight
 
     def fit(self, release: ReleaseOrFolder, y: None = None) -> Self:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from privmix import _validate
 from privmix.learners.base import Matrix, ReleaseLike, Vector, class_prob
 from privmix.learners.class_means import relative_class_sizes
 from privmix.learners.moments import RowMoments, class_means
+from privmix.learners.shares import Sizes
 
 _TINY = np.finfo(float).tiny
 
@@ -41,6 +42,16 @@ class PopulationMoments:
     offset_noise: float
     class_sizes: Vector
     size_error: float | None = None
+
+    def per_record(self, total: float) -> Self:
+        """Return the moments per actual record, of which there are ``total`` times the planned."""
+        return replace(
+            self,
+            covariance=self.covariance / total,
+            noise=self.noise / total,
+            offsets=self.offsets / total,
+            offset_noise=self.offset_noise / total**2,
+        )
 
 
 class _Moments(NamedTuple):
@@ -174,29 +185,33 @@ def hybrid_moments(
     rows: ReleaseLike,
     found: tuple[Matrix, float] | None = None,
     seen: RowMoments | None = None,
-    shares: Vector | None = None,
+    known: Sizes | None = None,
 ) -> PopulationMoments:
     """Estimate the records' moments from class sums and signed rows without labels.
 
-    Class sums show the mean and, unless the classes' ``shares`` of the records are known, guess
-    their sizes from the sums' lengths. ``found`` (class means and their noise variance) and ``seen``
-    stand in for what the two tables say in all.
+    Class sums show the mean and, unless the classes' sizes are ``known``, guess these from the sums'
+    lengths. ``found`` (class means and their noise variance) and ``seen`` stand in for what the two
+    tables say in all. With known sizes all is per actual record.
     """
     means, offset_noise = class_means(sums) if found is None else found
-    mean = means.mean(axis=0)
+    total = 1.0 if known is None else known.total
+    mean = means.mean(axis=0) / total
     seen = RowMoments.of(rows) if seen is None else seen
     sizes = (
-        relative_class_sizes(means, offset_noise) if shares is None else len(shares) * shares
+        relative_class_sizes(means, offset_noise)
+        if known is None
+        else len(means) * total * known.shares
     )
-    return PopulationMoments(
+    moments = PopulationMoments(
         mean=mean,
-        covariance=rows.mix_size / seen.count * seen.gram - np.outer(mean, mean),
+        covariance=rows.mix_size / seen.count * seen.gram - total * np.outer(mean, mean),
         noise=rows.mix_size * rows.feature_noise_stddev**2,
         num_rows=seen.count,
         offsets=means - np.outer(sizes, mean),
         offset_noise=offset_noise,
         class_sizes=sizes,
     )
+    return moments if known is None else moments.per_record(total)
 
 
 def _in_records(rows: RowMoments, release: ReleaseLike) -> _Moments:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,13 +38,29 @@ def denoised(sizes: Vector, error: float) -> Vector:
     return np.asarray(shares / shares.sum())
 
 
-def known_shares(release: ReleaseLike) -> Vector | None:
-    """Return the classes' shares as the schema states them or charged counts show them, or None."""
+class Sizes(NamedTuple):
+    """The classes' shares of the records, which add up to 1, and actual over planned records."""
+
+    shares: Vector
+    total: float = 1.0
+
+    @classmethod
+    def of(cls, sizes: Vector, error: float) -> Self:
+        """Estimate from class sizes over the planned number of records, with a standard error."""
+        total = float(sizes.sum())
+        known = total > 4 * error * np.sqrt(len(sizes))
+        return cls(denoised(sizes, error), total if known else 1.0)
+
+
+def known_sizes(release: ReleaseLike) -> Sizes | None:
+    """Return class sizes as the schema states them or charged counts show them, or None."""
     balance = getattr(facts_of(release), "class_balance", None)
-    if isinstance(balance, tuple):
-        return denoised(np.asarray(balance, dtype=np.float64), 0.0)
     counted = getattr(getattr(release, "preprocessor", None), "counted", None)
-    return None if counted is None else denoised(*counted)
+    if counted is not None:
+        return Sizes.of(*counted)
+    if isinstance(balance, tuple):
+        return Sizes(denoised(np.asarray(balance, dtype=np.float64), 0.0))
+    return None
 
 
 def prediction_prior(

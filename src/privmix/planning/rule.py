@@ -32,7 +32,7 @@ _LEAST_CENTER_SHARE = 0.005
 # More classes than these are seldom so unequal that their counts are worth it, unless somebody says so.
 _FEW_CLASSES = 20
 # Least and largest share of the budget for class counts: a twentieth makes noise 2.5 % larger.
-_COUNTS_SHARES = (0.001, 0.05)
+_COUNTS_SHARES = (0.01, 0.05)
 
 # The reference population, in squared clip norms: what unit vectors have left beside their mean.
 _WITHIN, _BETWEEN = 0.5, 0.25

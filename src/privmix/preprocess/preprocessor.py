@@ -213,11 +213,15 @@ class Preprocessor:
 
     @property
     def counted(self) -> tuple[NDArray[np.float64], float] | None:
-        """(K,) noisy numbers of records and their standard error; None if no step counted."""
+        """(K,) noisy numbers of records over the planned number of all, and their standard error.
+
+        None if no step counted.
+        """
         seen = step_facts(self.steps, self.facts)
         for step, facts, result in zip(self.steps, seen, self.results, strict=False):
             if isinstance(step, ClassCounts):
-                return result["class_counts"].astype(np.float64), step.stddevs(facts)[0]
+                planned = self.facts.num_records
+                return result["class_counts"] / planned, step.stddevs(facts)[0] / planned
         return None
 
     @property
