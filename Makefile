@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test quick mutations lint types check format clean
+.PHONY: demo test quick mutations fuzz lint types check format clean
 
 demo: $(STAMP)
 	$(BIN)/privmix demo
@@ -19,6 +19,10 @@ quick: $(STAMP)
 # Puts faults into copies of the tree, one at a time; each must be noticed. Takes half an hour.
 mutations: $(STAMP)
 	$(BIN)/python tests/mutations/run.py
+
+# The long form of tests/fuzz: hours. FUZZ="plan --every 5" takes a part.
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 lint: $(STAMP)
 	$(BIN)/ruff check src tests benchmarks docs examples

@@ -14,6 +14,7 @@ SOURCE = Path(privmix.__file__).parent
 # wherever in a file the import stands.
 ORDER = [
     "_validate",
+    "foreign",
     "rng",
     "compiling",
     "accounting",
@@ -32,6 +33,7 @@ ORDER = [
     "preprocess",
     "planning",
     "mixer",
+    "rounds",
     "publishing",
     "backends",
     "features",

@@ -21,13 +21,46 @@ from pydantic import (
     model_serializer,
 )
 
+_LONGEST_TEXT = 2000
+
+
+def printable(text: object, most: int | None = None) -> str:
+    r"""Return text as it may be shown: on one line, without a character that a terminal acts on.
+
+    Names, values and messages from elsewhere pass through here before anybody sees them: escape
+    sequences, ends of lines, marks that turn the direction of writing and bytes that are no UTF-8
+    become ``\x1b``, ``\n``, ``\u202e`` and ``\xff``. What was shown already stays as it is.
+
+    Args:
+        text: What to show.
+        most: Number of characters after which it is cut off.
+
+    """
+    try:
+        shown = str(text)
+    except ValueError:  # an integer of more digits than Python writes
+        shown = f"a very long {type(text).__name__}"
+    if most is not None and len(shown) > most:
+        shown = f"{shown[:most]}... ({len(shown)} characters)"
+    if shown.isprintable():
+        return shown
+    return "".join(c if c.isprintable() else _escaped(c) for c in shown)
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file name that is no UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode("ascii")
+
 
 class InvalidInputError(ValueError):
     """Bad input, said in one line: the place, what is allowed, what was received."""
 
     def __init__(self, place: str, allowed: str, received: object) -> None:
         self.place, self.allowed, self.received = place, allowed, received
-        super().__init__(f"{place}: allowed is {allowed}; received {received}")
+        where, due, found = (printable(part, _LONGEST_TEXT) for part in (place, allowed, received))
+        super().__init__(f"{where}: allowed is {due}; received {found}")
 
 
 def fail(place: str, allowed: str, received: object) -> NoReturn:
@@ -76,6 +109,8 @@ def integer(place: str, value: object, *, at_least: int = 1, at_most: int | None
     if isinstance(value, bool) or not isinstance(value, Integral):
         fail(place, allowed, repr(value))
     number = int(value)
+    if at_most is None and number >= 2**63:
+        fail(place, f"{allowed} and below 2^63", "a larger one")
     if number < at_least or (at_most is not None and number > at_most):
         fail(place, allowed, number if abs(number) < 10**30 else "one of more than 30 digits")
     return number
@@ -152,6 +187,8 @@ class FrozenModel(BaseModel):
             super().__init__(**data)
         except ValidationError as error:
             raise _first_problem(type(self).__name__, error) from None
+        except ArithmeticError as error:  # of numbers that no double holds
+            fail(type(self).__name__, "numbers to calculate with", error)
 
     # Only errors are translated above: parsing JSON may go past it, with JSON's own strictness
     # (a list is a tuple there).
@@ -168,6 +205,8 @@ class FrozenModel(BaseModel):
             parsed = cls.model_validate_json(text)
         except ValidationError as error:
             raise _first_problem(place or cls.__name__, error) from None
+        except ArithmeticError as error:
+            fail(place or cls.__name__, "numbers to calculate with", error)
         refuse_repeated(place or cls.__name__, text)
         return parsed
 
@@ -197,5 +236,15 @@ def _first_problem(place: str, error: ValidationError) -> InvalidInputError:
         return InvalidInputError(where, "no field of this name", "one")
     if first["type"] == "json_invalid":
         return InvalidInputError(place, "valid JSON", first["msg"])
-    received = repr(first["input"])
+    received = _short(first["input"])
     return InvalidInputError(where, first["msg"], received if len(received) < 80 else "a value")
+
+
+def _short(value: object) -> str:
+    """Return the ``repr`` of a value, or something long where the value is large."""
+    if isinstance(value, str | bytes | list | tuple | dict) and len(value) > 80:
+        return " " * 80
+    try:
+        return repr(value)
+    except (ValueError, RecursionError):  # an integer of too many digits
+        return " " * 80

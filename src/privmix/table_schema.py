@@ -342,7 +342,7 @@ class TableSchema(FrozenModel):
     def _check_columns(cls, value: object) -> object:
         value = tuple(value) if isinstance(value, list) else value
         for column in value if isinstance(value, tuple) else ():
-            if isinstance(column, dict) and column.get("type") not in EXAMPLES:
+            if isinstance(column, dict) and column.get("type") not in list(EXAMPLES):
                 _validate.fail(
                     f"{column.get('name')}.type",
                     "one of " + ", ".join(EXAMPLES),

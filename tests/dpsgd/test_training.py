@@ -312,7 +312,7 @@ def test_a_consistent_forgery_of_another_size_is_rejected(sealed, tmp_path):
     files = {"model.safetensors": hashlib.sha256(content).hexdigest()}
     forged = certificate.model_copy(update={"files": files})
     (copy / "certificate.json").write_bytes(forged.to_bytes())
-    assert "bfloat16" in verify_model(copy).reasons[0]
+    assert "BF16" in verify_model(copy).reasons[0]
 
 
 def test_edited_files_are_rejected(sealed, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import warnings
@@ -11,9 +12,11 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from privmix._validate import InvalidInputError
+from privmix._validate import InvalidInputError, printable
 from privmix.cli._app import app
 from privmix.cli._stopping import Stopped, stopped_by_signals, what_is_left
+
+_LONGEST_ERROR = 8000
 
 # Wrong usage as Typer reports it; the class itself has no public name.
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
@@ -41,6 +44,9 @@ def main() -> NoReturn:
     """Run the command line. Exit status: 0, 2 for bad input (one line says what), 1 for failure, 130 and
     143 where Ctrl-C or SIGTERM stopped it (one line says what is left and how to go on).
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a letter is no error
+            stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning
     try:
         with stopped_by_signals(), _telling():
@@ -79,10 +85,10 @@ def _telling() -> Iterator[None]:
         for note in getattr(error, "__notes__", ()):
             from privmix.cli._common import ERR
 
-            ERR.print(f"for your eyes only: {note}", markup=False)
+            ERR.print(f"for your eyes only: {note}")
         raise
 
 
 def _fail(code: int, message: str) -> NoReturn:
-    sys.stderr.write("error: " + " ".join(message.split()) + "\n")
+    sys.stderr.write("error: " + printable(" ".join(message.split()), _LONGEST_ERROR) + "\n")
     sys.exit(code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,15 +16,33 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
 
 from privmix import _validate
+from privmix._validate import printable
 from privmix.accounting.guarantee import Guarantee, number
 from privmix.cli._app import app as app
+from privmix.foreign.files import MOST_JSON_BYTES, read_file
 from privmix.mechanism import DESIGNS
 from privmix.schema import Schema
 
-OUT = Console(soft_wrap=True, highlight=False)
-ERR = Console(stderr=True, soft_wrap=True, highlight=False)
+
+class _SafeConsole(Console):
+    """Prints text as it stands, on one line: nothing in it is markup, and no terminal acts on it.
+
+    Names and messages from strangers reach the terminal here, in lines and in the cells of tables.
+    """
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return text to print, made printable."""
+        return super().render_str(printable(text), **options)
+
+
+OUT = _SafeConsole()
+ERR = _SafeConsole(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Design = Annotated[
@@ -53,8 +72,10 @@ Eligibility = Annotated[
     str | None, typer.Option(help="hierarchical: balanced or random [balanced].")
 ]
 FeatureBudget = Annotated[
-    float | None, typer.Option(help="hybrid: share of the budget for signed rows [0.25].")
+    float | None,
+    typer.Option(help="hybrid, adaptive: share of the budget for signed rows [0.25, 0.1]."),
 ]
+NumRounds = Annotated[int | None, typer.Option(help="adaptive: rounds of residual mixtures [30].")]
 Weights = Annotated[str | None, typer.Option(help="uniform: dirichlet, for random weights.")]
 Alpha = Annotated[float | None, typer.Option(help="Dirichlet concentration.")]
 WeightClip = Annotated[float | None, typer.Option(help="Upper bound on a random weight.")]
@@ -121,6 +142,7 @@ DESIGN_OPTIONS = (
     "classes_per_row",
     "eligibility",
     "feature_budget",
+    "num_rounds",
     "weights",
     "alpha",
     "weight_clip",
@@ -152,10 +174,11 @@ def refuse_beside(other: str, arguments: Mapping[str, Any]) -> None:
 
 
 def read_text(path: Path) -> str:
+    allowed = "a readable JSON file"
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        _validate.fail(str(path), "a readable JSON file", getattr(error, "strerror", None) or error)
+        return read_file(path, MOST_JSON_BYTES, allowed).decode("utf-8")
+    except UnicodeDecodeError as error:
+        _validate.fail(str(path), allowed, error)
 
 
 def write_text(path: Path, text: str, *, new: bool = False) -> None:
@@ -190,23 +213,28 @@ def read_schema(path: Path) -> Schema:
 def warn_of(guarantee: Guarantee) -> None:
     """Say on standard error that nothing is protected, or how little."""
     for line in guarantee.warnings:
-        ERR.print(line, markup=False)
+        ERR.print(line)
 
 
 def print_json(value: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
+def verify_command_line(folder: object, digest: str) -> str:
+    """Return the command that checks a release or a model, as a shell takes it."""
+    return f"check it with: privmix verify {shlex.quote(str(folder))} --expect-digest {digest}"
+
+
 def print_facts(facts: dict[str, Any]) -> None:
     for name, value in facts.items():
         if isinstance(value, dict):
-            OUT.print(f"{name}:", markup=False)
+            OUT.print(f"{name}:")
             print_facts({f"  {key}": part for key, part in value.items()})
             continue
         shown = value
         if isinstance(value, float):  # what is claimed is said in full, never rounded down
             shown = number(value) if name in ("epsilon", "delta") else f"{value:.6g}"
-        OUT.print(f"{name}: {shown}", markup=False)
+        OUT.print(f"{name}: {shown}")
 
 
 class Pace:
@@ -274,7 +302,7 @@ class _LinePrinter:
 def status_line(text: str, *, always: bool = False) -> Iterator[None]:
     """Say on a terminal what is being done; with ``always`` as a plain line elsewhere."""
     if ERR.is_terminal:
-        with ERR.status(text):
+        with ERR.status(Text(printable(text))):
             yield
     else:
         if always:

@@ -241,7 +241,7 @@ def extract_with_progress(
 def tell_tally(tally: Tally) -> None:
     """Say on standard error which columns have bad cells, and values that miss the schema."""
     for line in [*tally.faults(), *tally.misses()]:
-        ERR.print(f"for your eyes only: {line}", markup=False)
+        ERR.print(f"for your eyes only: {line}")
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from privmix.cli._common import (
     Json,
     MixSize,
     NumMixtures,
+    NumRounds,
     Relation,
     RowsPerClass,
     RowsPerRecord,
@@ -68,6 +69,7 @@ def account_command(
     classes_per_row: ClassesPerRow = None,
     eligibility: Eligibility = None,
     feature_budget: FeatureBudget = None,
+    num_rounds: NumRounds = None,
     weights: Weights = None,
     alpha: Alpha = None,
     weight_clip: WeightClip = None,
@@ -140,13 +142,13 @@ def _account_folders(folders: list[Path], delta: float, group_size: int | None) 
 
 def _print_account(told: dict[str, Any], delta: float, group_size: int | None) -> None:
     for folder in told.get("counted_once", ()):
-        OUT.print(f"{folder}: the same certificate again, counted once", markup=False)
+        OUT.print(f"{folder}: the same certificate again, counted once")
     if (nobody := told.get("protects_nobody")) is not None:
         for folder in nobody:
             line = (
                 f"{folder}: NOT PRIVATE, made with a test seed or for research: it protects nobody"
             )
-            OUT.print(line, markup=False)
+            OUT.print(line)
         OUT.print("no epsilon holds for these folders")
         return
     OUT.print(f"epsilon {format_epsilon(told['epsilon'])} at delta {delta:g} (certified)")
@@ -155,7 +157,7 @@ def _print_account(told: dict[str, Any], delta: float, group_size: int | None) -
             "if all of them were fixed before the first one ran; otherwise see privmix ledger"
         )
     if (unit := told.get("unit_column")) is not None:
-        OUT.print(f"for {unit}, up to {told['max_records_per_unit']} records of each", markup=False)
+        OUT.print(f"for {unit}, up to {told['max_records_per_unit']} records of each")
     OUT.print(_accountant_table(told["accountants"]))
     for component in told.get("components", ()):
         OUT.print(
@@ -163,10 +165,7 @@ def _print_account(told: dict[str, Any], delta: float, group_size: int | None) -
         )
     if group_size is not None:
         whose = "records of one person" if unit is None else f"of {unit} together"
-        OUT.print(
-            f"for {group_size} {whose}: epsilon {format_epsilon(told['group_epsilon'])}",
-            markup=False,
-        )
+        OUT.print(f"for {group_size} {whose}: epsilon {format_epsilon(told['group_epsilon'])}")
     if (paper := told.get("claimed_by_paper")) is not None:
         OUT.print(f"claimed by the paper: {paper['epsilon']:.6g}, which is NOT a guarantee")
 

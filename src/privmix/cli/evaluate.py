@@ -127,7 +127,7 @@ def evaluate_command(
     scored = _load(model, device)
     if scored.private is False:
         words = f"{NOT_PRIVATE}: this model was made with a test seed or for research, from a release or records"
-        ERR.print(f"{words} that it does not protect", markup=False)
+        ERR.print(f"{words} that it does not protect")
     strict = on_bad_record == "error" or (on_bad_record == "wrong" and scored.target != "class")
     check_source(source)
     header = FeaturesHeader.of_file(source)

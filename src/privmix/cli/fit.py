@@ -25,6 +25,7 @@ from privmix.cli._common import (
     print_json,
     progress_bar,
     read_schema,
+    verify_command_line,
     warn_of,
 )
 from privmix.cli._raw import (
@@ -286,8 +287,8 @@ def fit_command(
     else:
         print_facts(result)
         for line in guarantee.lines():
-            OUT.print(line, markup=False)
-        OUT.print(f"check it with: privmix verify {out} --expect-digest {result['digest']}")
+            OUT.print(line)
+        OUT.print(verify_command_line(out, result["digest"]))
 
 
 def _public_facts(

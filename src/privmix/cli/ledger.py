@@ -97,7 +97,7 @@ def ledger_charge_command(
         )
         news.append({"folder": one.folder, "entry": receipt.number, "news": receipt.news})
         if not as_json:
-            OUT.print(receipt.told(one.folder), markup=False)
+            OUT.print(receipt.told(one.folder))
     _print_balances([book.balance(dataset_id)], book.head(), as_json, recorded=news)
 
 
@@ -185,7 +185,7 @@ def ledger_import_command(
         raise
     last = len(book.balances())
     told = f"{count} new entries" if count else "nothing new: the ledger has all of these entries"
-    OUT.print(f"{told}; {last} data sets, head {book.head()}", markup=False)
+    OUT.print(f"{told}; {last} data sets, head {book.head()}")
 
 
 @ledger_app.command("verify", no_args_is_help=True)
@@ -223,7 +223,7 @@ def ledger_verify_command(
     elif problems:
         OUT.print("NOT valid:")
         for problem in problems:
-            OUT.print(f"- {problem}", markup=False)
+            OUT.print(f"- {problem}")
     else:
         OUT.print(f"valid: head {head}")
         if expect_head is None and not made:
@@ -245,7 +245,7 @@ def _print_balances(balances: Iterable[Balance], head: str, as_json: bool, **mor
         return
     for balance in balances:
         _print_balance(balance)
-    OUT.print(f"head {head}", markup=False)
+    OUT.print(f"head {head}")
 
 
 def _print_balance(balance: Balance) -> None:
@@ -257,7 +257,7 @@ def _print_balance(balance: Balance) -> None:
     OUT.print(f"  by {RULE}")
     OUT.print(f"  {shown(balance.epsilon_planned)} by {PLANNED_RULE}: not held against the limit")
     if balance.refusal is not None:
-        OUT.print(f"  NOTHING MORE is admitted: {_printable(balance.refusal)}", markup=False)
+        OUT.print(f"  NOTHING MORE is admitted: {_printable(balance.refusal)}")
     for charge in balance.charges:
         later = ", recorded later" if charge.existing else ""
         made = "" if charge.kind == "reservation" else f" ({_sealed(charge.digest)}{later})"
@@ -275,7 +275,7 @@ def _print_balance(balance: Balance) -> None:
 def _print_entry(number: int, at: str, entry: Charge | Draw, made: str) -> None:
     who = f", by {_printable(entry.who)}" if entry.who else ""
     what = f"{entry.kind} {_printable(entry.name)}".rstrip()
-    OUT.print(f"  {number}  {at}  {what}{made}{who}", markup=False)
+    OUT.print(f"  {number}  {at}  {what}{made}{who}")
 
 
 def _sealed(digest: str | None) -> str:

@@ -31,6 +31,7 @@ from privmix.cli._common import (
     MaxRecordsPerUnit,
     MixSize,
     NumMixtures,
+    NumRounds,
     ProjectionOption,
     Relation,
     RowsPerClass,
@@ -51,6 +52,7 @@ from privmix.cli._common import (
     warn_of,
     write_text,
 )
+from privmix.mechanism import ResidualConfig
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.planning.rule import recommend_design
 from privmix.planning.solve import (
@@ -103,6 +105,7 @@ def plan_command(
     classes_per_row: ClassesPerRow = None,
     eligibility: Eligibility = None,
     feature_budget: FeatureBudget = None,
+    num_rounds: NumRounds = None,
     weights: Weights = None,
     alpha: Alpha = None,
     weight_clip: WeightClip = None,
@@ -227,11 +230,12 @@ def _explain(sizes: dict[str, Any], epsilon: float | None, delta: float, as_json
             split = f"balance {a.label_balance:g}"
         table.add_row(a.design, center, rows, size, split, f"{a.predicted_error:.1%}")
     OUT.print(table)
-    OUT.print(
-        "centre: share of the budget for a private mean, subtracted before records are scaled.\n"
-        "split: share of the rest for rows of features (hybrid); label over feature noise.\n"
-        "The error is that of a reference population: it ranks designs, no more."
-    )
+    for line in (
+        "centre: share of the budget for a private mean, subtracted before records are scaled.",
+        "split: share of the rest for rows of features (hybrid); label over feature noise.",
+        "The error is that of a reference population: it ranks designs, no more.",
+    ):
+        OUT.print(line)
 
 
 def preprocessing_steps(
@@ -357,6 +361,10 @@ def _plan_table(plan: ReleasePlan) -> Table:
             ("records in a row, planned", f"{part.mix_size:.6g}"),
             ("sampling probability", f"{part.sampling_prob:.6g}"),
             ("noise multiplier, joint", f"{part.noise_multiplier:.6g}"),
+        ]
+        if isinstance(part, ResidualConfig):
+            continue
+        rows += [
             ("noise multiplier, features", f"{part.feature_noise_multiplier:.6g}"),
             ("noise multiplier, labels", f"{part.labels}" if label is None else f"{label:.6g}"),
         ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from privmix import _validate
+from privmix._validate import printable
 from privmix.cli._common import (
     DESIGN_OPTIONS,
     ERR,
@@ -33,6 +34,7 @@ from privmix.cli._common import (
     MaxRecordsPerUnit,
     MixSize,
     NumMixtures,
+    NumRounds,
     ProjectionOption,
     Relation,
     RowsPerClass,
@@ -53,6 +55,7 @@ from privmix.cli._common import (
     read_schema,
     read_text,
     refuse_beside,
+    verify_command_line,
     warn_of,
 )
 from privmix.cli._raw import (
@@ -110,6 +113,7 @@ def release_command(
     classes_per_row: ClassesPerRow = None,
     eligibility: Eligibility = None,
     feature_budget: FeatureBudget = None,
+    num_rounds: NumRounds = None,
     weights: Weights = None,
     alpha: Alpha = None,
     weight_clip: WeightClip = None,
@@ -238,7 +242,7 @@ def release_command(
         ledger,
         dataset_id,
         made.event,
-        name=str(out),
+        name=printable(out),
         kind="release",
         private=test_seed is None,
         who=who,
@@ -323,7 +327,7 @@ def release_command(
                 progress=progress,
             )
     if charge is not None and charge.receipt is not None:
-        ERR.print(f"ledger: {charge.receipt.told('the release')}", markup=False)
+        ERR.print(f"ledger: {charge.receipt.told('the release')}")
     size = 4 * sum(part.num_mixtures * part.row_width for part in made.mechanism.components)
     ERR.print(
         f"{published.num_mixtures} rows, {size / 1e6:.1f} MB, in {monotonic() - started:.1f} s"
@@ -345,9 +349,9 @@ def release_command(
     else:
         print_facts(result)
         for line in guarantee.lines():
-            OUT.print(line, markup=False)
+            OUT.print(line)
         copy = f"a copy of {location}" if location and "://" in location else location or out
-        OUT.print(f"check it with: privmix verify {copy} --expect-digest {result['digest']}")
+        OUT.print(verify_command_line(copy, published.certificate_digest))
 
 
 def _check_vectors(

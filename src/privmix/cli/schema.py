@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -70,15 +71,15 @@ def schema_command(
     else:
         text, left_out = schema_template(source, label or (), unit_column=unit_column, target=kind)
     if left_out:
-        ERR.print(f"left out, since no column type fits: {', '.join(left_out)}", markup=False)
+        ERR.print(f"left out, since no column type fits: {', '.join(left_out)}")
     if out is not None:
         write_text(out, text, new=True)
     if as_json:
         print_json({"schema": json.loads(text), "left_out": left_out})
     elif out is None:
-        OUT.print(text, end="", markup=False)
+        sys.stdout.write(text)
     else:
-        OUT.print(f"wrote {out}: {_what_to_do(json.loads(text))}", markup=False)
+        OUT.print(f"wrote {out}: {_what_to_do(json.loads(text))}")
 
 
 def _refuse_table(

@@ -41,7 +41,7 @@ def sign_command(
     if reasons:
         OUT.print("NOT signed, since it is NOT valid:")
         for reason in reasons:
-            OUT.print(f"- {reason}", markup=False)
+            OUT.print(f"- {reason}")
         raise typer.Exit(1)
     path = sign_folder(folder, signing)
     found = check_signature((folder / FILE_NAME).read_bytes(), path.read_bytes())

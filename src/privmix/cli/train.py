@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,9 +28,9 @@ def train_command(
     learner: Annotated[
         str | None,
         typer.Option(
-            help="noise-aware; of the papers: kl-softmax, bias-corrected-sgd, network, fisher "
+            help="noise-aware; adaptive (releases of that design); of the papers: kl-softmax, bias-corrected-sgd, network, fisher "
             "(after a feature selection with squares, planned in Python); for releases of numbers: noise-aware-regression, "
-            "bias-corrected-sgd-regression [noise-aware, or noise-aware-regression for numbers]."
+            "bias-corrected-sgd-regression [noise-aware, adaptive for releases of that design, noise-aware-regression for numbers]."
         ),
     ] = None,
     image_shape: Annotated[
@@ -82,6 +83,8 @@ def train_command(
     if learner is None:
         numbers = target_of(published) == "regression"
         learner = "noise-aware-regression" if numbers else "noise-aware"
+        if published.design == "adaptive":
+            learner = "adaptive"
     made = LEARNERS[learner]()
     prior = _class_prior(class_prior)
     given = {"image_shape": shape, "epochs": epochs, "denoise": denoise}
@@ -106,10 +109,10 @@ def train_command(
 
 
 def _image_shape(text: str) -> tuple[int, ...]:
-    parts = text.lower().split("x")
-    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+    found = re.fullmatch(r"([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})", text.lower())
+    if found is None:
         _validate.fail("--image-shape", "CHANNELSxHEIGHTxWIDTH, as in 3x32x32", repr(text))
-    return tuple(int(part) for part in parts)
+    return tuple(map(int, found.groups()))
 
 
 def _class_prior(text: str | None) -> str | tuple[float, ...] | None:

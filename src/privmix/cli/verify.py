@@ -43,13 +43,13 @@ def verify_command(
     if as_json:
         print_json(outcome.model_dump(mode="json"))
     elif outcome.guarantee is not None and outcome.origin is not None:
-        OUT.print(f"valid: {outcome.guarantee.statement}", markup=False)
+        OUT.print(f"valid: {outcome.guarantee.statement}")
         for line in (*outcome.guarantee.lines(), f"origin: {outcome.origin.statement}"):
-            OUT.print(line, markup=False)
+            OUT.print(line)
         OUT.print(f"certificate digest {outcome.digest}")
     else:
         OUT.print("NOT valid:")
         for reason in outcome.reasons:
-            OUT.print(f"- {reason}", markup=False)
+            OUT.print(f"- {reason}")
     if not outcome.valid:
         raise typer.Exit(1)

@@ -17,8 +17,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import model_validator
-from safetensors import SafetensorError, safe_open
+from pydantic import BaseModel, model_validator
 from safetensors.numpy import save
 
 from privmix import _validate
@@ -29,11 +28,14 @@ from privmix.accounting.guarantee import FALSE_ALARMS, Guarantee
 from privmix.accounting.stated import Statement, TradeoffCurve, statements
 from privmix.dpsgd.grid import HeadGrid, SumGrid, network_grid
 from privmix.dpsgd.training_plan import TrainingConfig, TrainingPlan
+from privmix.foreign.files import MOST_JSON_BYTES, ForeignFolder
+from privmix.foreign.tensors import read_tensors
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.publishing.certificate import FILE_NAME, disagreements
-from privmix.publishing.folder import file_digests
+from privmix.publishing.folder import check_listed
 from privmix.publishing.signature import check_origin
-from privmix.publishing.verification import Verification
+from privmix.publishing.verification import Verification, told
+from privmix.running.resources import default_memory
 
 MODEL_NAME = "model.safetensors"
 RESEARCH_NAME = "research.json"
@@ -258,39 +260,53 @@ class ModelCertificate(FrozenModel):
 
 def model_bytes(certificate: ModelCertificate, state: dict[str, NDArray[Any]]) -> bytes:
     """Return the model file: the tensors, and in its header what they are for."""
-    header = {"classes": certificate.config.classes, "kind": certificate.model.kind}
     tensors = {name: value.copy(order="C") for name, value in state.items()}
-    return save(tensors, {_HEADER: json.dumps(header)})
+    return save(tensors, _metadata(certificate))
+
+
+def _metadata(certificate: ModelCertificate) -> dict[str, str]:
+    header = {"classes": certificate.config.classes, "kind": certificate.model.kind}
+    return {_HEADER: json.dumps(header)}
 
 
 def read_certificate(folder: str | Path) -> ModelCertificate:
     """Read a model folder's certificate; InvalidInputError if there is none."""
-    path = Path(folder) / FILE_NAME
-    if not path.is_file():
-        _validate.fail(str(folder), "a model folder", f"no {FILE_NAME}")
-    return ModelCertificate.from_json(path.read_bytes(), place=FILE_NAME)
+    return ModelCertificate.from_json(_certificate_bytes(ForeignFolder(folder)), place=FILE_NAME)
+
+
+def _certificate_bytes(files: ForeignFolder) -> bytes:
+    if not files.exists(FILE_NAME):
+        _validate.fail(str(files.path), "a model folder", f"no {FILE_NAME}")
+    return files.read(FILE_NAME, MOST_JSON_BYTES)
 
 
 def read_state(folder: str | Path) -> dict[str, NDArray[Any]]:
     """Read the tensors of a model folder; never executes code from it."""
-    path = Path(folder) / MODEL_NAME
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            if _HEADER not in (file.metadata() or {}):
-                _validate.fail(str(path), "a model file of privmix.dpsgd", "another one")
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, TypeError) as error:  # TypeError: bfloat16, for one
-        _validate.fail(str(path), "a model file of privmix.dpsgd", str(error).splitlines()[0])
+    return _read_state(ForeignFolder(folder))[0]
+
+
+def _read_state(files: ForeignFolder) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    allowed, place = "a model file of privmix.dpsgd", files.place(MODEL_NAME)
+    content = files.read(MODEL_NAME, default_memory() // 2)
+    tensors, metadata = read_tensors(content, place, allowed)
+    if _HEADER not in metadata:
+        _validate.fail(place, allowed, "another one")
+    return tensors, metadata
+
+
+class _Kind(BaseModel):
+    """The one field that tells certificates apart."""
+
+    kind: str = ""
 
 
 def is_model_folder(folder: str | Path) -> bool:
     """Whether a folder's certificate says that it is a model's."""
-    path = Path(folder) / FILE_NAME
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        content = ForeignFolder(folder).read(FILE_NAME, MOST_JSON_BYTES)
+        return _Kind.model_validate_json(content).kind == "model"
+    except ValueError:  # none that can be read, or another's
         return False
-    return isinstance(found, dict) and found.get("kind") == "model"
 
 
 def verify_model(
@@ -313,41 +329,50 @@ def verify_model(
         InvalidInputError: ``folder`` holds no certificate.
 
     """
-    path = Path(folder) / FILE_NAME
-    if not path.is_file():
+    files, digest = ForeignFolder(folder), ""
+    if not files.exists(FILE_NAME):
         _validate.fail(str(folder), "a model folder", f"no {FILE_NAME}")
-    raw = path.read_bytes()
-    digest = hashlib.sha256(raw).hexdigest()
     try:
+        raw = _certificate_bytes(files)
+        digest = hashlib.sha256(raw).hexdigest()
         certificate = ModelCertificate.from_json(raw, place=FILE_NAME)
-        reasons = _reasons(Path(folder), certificate, raw)
+        reasons = _reasons(files, certificate, raw)
     except (InvalidInputError, ArithmeticError, ValueError, OSError, MemoryError) as error:
-        reason = f"{FILE_NAME}: not a model's certificate of format 1: {error}"
-        return Verification(valid=False, epsilon=None, delta=None, digest=digest, reasons=(reason,))
+        reasons = [f"{FILE_NAME}: not a model's certificate of format 1: {error}"]
+        return Verification(
+            valid=False, epsilon=None, delta=None, digest=digest, reasons=told(reasons)
+        )
     origin, strange = check_origin(
         Path(folder), raw, expect_digest=expect_digest, signers=signers, identity=identity
     )
     reasons = strange + reasons
+    reasons += [f"{name}: changed while it was checked" for name in files.changed()]
     return Verification(
         valid=not reasons,
         epsilon=certificate.epsilon,
         delta=certificate.delta,
         digest=digest,
-        reasons=tuple(reasons),
+        reasons=told(reasons),
         guarantee=None if reasons else certificate.guarantee,
         origin=None if reasons else origin,
     )
 
 
-def _reasons(folder: Path, certificate: ModelCertificate, raw: bytes) -> list[str]:
-    found, stated = file_digests(folder), certificate.files
-    reasons = [f"{name}: missing" for name in sorted(stated.keys() - found.keys())]
-    reasons += [f"{name}: not part of the model" for name in sorted(found.keys() - stated.keys())]
-    reasons += [
-        f"{name}: changed since the model was sealed"
-        for name in sorted(stated.keys() & found.keys())
-        if stated[name] != found[name]
-    ]
+def check_model_files(files: ForeignFolder, certificate: ModelCertificate) -> list[str]:
+    """Compare the files of a model folder with their digests; a line for each that differs."""
+    sizes = [math.prod(shape) for shape in certificate.model.shapes.values()]
+    names = sum(len(name) + 256 for name in certificate.model.shapes)
+    header = 4096 + names + 8 * len(json.dumps(certificate.config.classes))
+    bounds = {
+        MODEL_NAME: (sum(sizes), 8 * sum(sizes) + header),  # of bytes, or of doubles
+        RESEARCH_NAME: (0, MOST_JSON_BYTES),
+    }
+    return check_listed(files, certificate.files, "model", bounds)
+
+
+def _reasons(files: ForeignFolder, certificate: ModelCertificate, raw: bytes) -> list[str]:
+    stated = certificate.files
+    reasons = check_model_files(files, certificate)
     if set(stated) - {RESEARCH_NAME} != {MODEL_NAME}:
         reasons.append(f"certificate: files are not {MODEL_NAME} alone")
     if RESEARCH_NAME in stated and certificate.private:
@@ -356,10 +381,12 @@ def _reasons(folder: Path, certificate: ModelCertificate, raw: bytes) -> list[st
         reasons.append(f"{FILE_NAME}: not written as privmix writes it")
     reasons += certificate.recheck()
     if not reasons:
-        state = read_state(folder)
+        state, metadata = _read_state(files)
         shapes = {name: tuple(value.shape) for name, value in state.items()}
         if shapes != certificate.model.shapes:
             reasons.append(f"{MODEL_NAME}: other tensors than the certificate states")
+        elif metadata != _metadata(certificate):
+            reasons.append(f"{MODEL_NAME}: another header than the certificate implies")
         elif not all(np.isfinite(value).all() for value in state.values()):
             reasons.append(f"{MODEL_NAME}: a number is not finite")
     return reasons

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from privmix import _validate
 from privmix.dpsgd.gradients import LinearHead
-from privmix.dpsgd.model_certificate import is_model_folder, read_certificate
+from privmix.dpsgd.model_certificate import check_model_files, is_model_folder, read_certificate
 from privmix.dpsgd.trainer import TrainedModel
+from privmix.foreign.files import ForeignFolder
 from privmix.learners.model_file import Learner
 from privmix.learners.model_file import load_model as load_file
-from privmix.publishing.folder import file_digests
 
 
 def load_model(path: str | Path, *, device: str = "cpu") -> Learner | TrainedModel:
@@ -32,8 +32,8 @@ def load_model(path: str | Path, *, device: str = "cpu") -> Learner | TrainedMod
     if not is_model_folder(path):
         return load_file(path)
     certificate = read_certificate(path)
-    if file_digests(path) != certificate.files:
-        _validate.fail(str(path), "a model as it was sealed; see privmix verify", "a changed one")
+    if changed := check_model_files(ForeignFolder(path), certificate):
+        _validate.fail(str(path), "a model as it was sealed; see privmix verify", changed[0])
     head = LinearHead(None, device=device)
     if (facts := certificate.model).architecture != head.architecture or facts.kind != head.kind:
         allowed = "a model of features; score one of images in Python, by dpsgd.TrainedModel"

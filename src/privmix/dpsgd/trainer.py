@@ -17,6 +17,7 @@ from safetensors.numpy import load, save
 from scipy.special import softmax
 
 from privmix import _validate
+from privmix._validate import printable
 from privmix.dpsgd.augmentation import check_augmentation
 from privmix.dpsgd.gradients import (
     GradientSource,
@@ -199,7 +200,7 @@ def fit(
         ledger,
         dataset_id,
         config.event,
-        name=str(out),
+        name=printable(out),
         kind="model",
         private=not research and test_seed is None,
         who=who,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -125,7 +126,7 @@ def _parts_folder(out: Path) -> Iterator[Path]:
     folder = parts_folder(out)
     check_private(folder, out)
     found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    others = [name for name in found if name != "lock" and not name.split(".")[0].isdigit()]
+    others = [name for name in found if name != "lock" and not re.match(r"[0-9]+(\.|$)", name)]
     if others:  # it is removed in the end
         allowed = f"a place beside which {folder.name} is free for parts"
         _validate.fail(f"out={out}", allowed, "other files")

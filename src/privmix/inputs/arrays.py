@@ -323,9 +323,12 @@ def _array_in_file(path: Path, place: str, file: Any) -> FileSource | None:
         if version not in read_header:
             raise ValueError(f"version {version} of the format")
         shape, fortran_order, dtype = read_header[version](file)
-    except (ValueError, EOFError) as error:
-        _validate.fail(place, "an array in .npy format", str(error).splitlines()[0])
+    except Exception as error:  # a header is Python's own syntax: nearly anything
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        _validate.fail(place, "an array in .npy format", reason)
     if dtype.hasobject:
         _validate.fail(place, "an array without pickled objects", "objects")
+    if not shape or min(shape) < 0:
+        _validate.fail(place, "an array of records", f"shape {shape}")
     found = FileSource(path, file.tell(), shape, dtype)  # which checks that all of it is there
     return None if fortran_order and len(shape) > 1 else found

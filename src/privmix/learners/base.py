@@ -22,8 +22,10 @@ from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.feature_names import check_names, names_of
 from privmix.planning.notebook import facts_html
 from privmix.preprocess import Preprocessor
-from privmix.publishing.release import Release
+from privmix.publishing.release import Release, Table
 from privmix.schema import Target
+
+_LEAST_PRIOR = 1e-12
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -130,9 +132,16 @@ def as_release(release: ReleaseOrFolder) -> ReleaseLike:
     """Open a release's folder; return anything that reads like a release as it is.
 
     Of a release that protects nobody it warns.
+
+    Raises:
+        InvalidInputError: No release; or a certificate that says more of its rows than its parts hold,
+            by which a learner would take memory.
+
     """
     if isinstance(release, str | PathLike):
         release = Release(Path(release))
+    if isinstance(release, Table):
+        _ = release.parts.layout
     if not hasattr(release, "iter_blocks"):
         allowed = "a privmix.Release or its folder: learners see no records"
         _validate.fail("release", allowed, type(release).__name__)
@@ -386,3 +395,18 @@ def clip_rows(features: Matrix, clip_norm: float) -> Matrix:
     norms = np.linalg.norm(unit, axis=1, keepdims=True)
     too_long = largest > clip_norm / np.maximum(norms, 1.0)
     return np.where(too_long, unit * (clip_norm / np.maximum(norms, 1.0)), features)
+
+
+def check_prior(given: ArrayLike | None, num_classes: int) -> Vector | None:
+    """Return a class prior that adds up to 1, or None for none."""
+    if given is None:
+        return None
+    allowed = f"uniform, counts, estimated, or {num_classes} numbers, none negative and not all 0"
+    try:
+        prior = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        _validate.fail("class_prior", allowed, repr(given))
+    if prior.shape != (num_classes,) or not ((prior >= 0).all() and 0 < prior.sum() < np.inf):
+        _validate.fail("class_prior", allowed, prior)
+    # A class of prior 0 is never predicted, with finite numbers.
+    return np.asarray(np.maximum(prior / prior.sum(), _LEAST_PRIOR))

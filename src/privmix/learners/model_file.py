@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from privmix import _validate
 from privmix._validate import FrozenModel
+from privmix.foreign.files import read_file
+from privmix.foreign.tensors import read_tensors
 from privmix.inputs.extractor import ExtractorIdentity
+from privmix.learners.adaptive import AdaptiveClassifier
 from privmix.learners.base import LinearClassifier, LinearRegressor
 from privmix.learners.bias_corrected_sgd import (
     BiasCorrectedSGDClassifier,
@@ -25,12 +27,14 @@ from privmix.learners.noise_aware import NoiseAwareClassifier
 from privmix.learners.regression import NoiseAwareRegressor
 from privmix.learners.softmax import KLSoftmaxClassifier
 from privmix.preprocess import Preprocessor, RecordFacts, Step
+from privmix.running.resources import default_memory
 from privmix.schema import Target
 
 Learner = LinearClassifier | LinearRegressor | TorchNetworkClassifier
 
 LEARNERS: dict[str, type[Learner]] = {
     "noise-aware": NoiseAwareClassifier,
+    "adaptive": AdaptiveClassifier,
     "kl-softmax": KLSoftmaxClassifier,
     "fisher": FisherClassifier,
     "bias-corrected-sgd": BiasCorrectedSGDClassifier,
@@ -178,15 +182,11 @@ def load_model(path: str | Path) -> Learner:
         allowed = "an existing model file, which privmix train writes"
         if Path(path, "model.safetensors").is_file():
             allowed += "; read the folder of privmix fit by privmix.load_model"
-        _validate.fail(place, allowed, "a folder" if Path(path).is_dir() else "no such file")
-    try:
-        with safe_open(place, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            if _HEADER not in metadata:
-                _validate.fail(place, _ALLOWED, "another safetensors file")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        _validate.fail(place, _ALLOWED, str(error).splitlines()[0])
+        _validate.fail(place, allowed, _what(Path(path)))
+    content = read_file(path, default_memory() // 2, _ALLOWED)
+    tensors, metadata = read_tensors(content, place, _ALLOWED)
+    if _HEADER not in metadata:
+        _validate.fail(place, _ALLOWED, "another safetensors file")
     header = ModelHeader.from_json(metadata[_HEADER], place)
     _validate.one_of(f"{place}.learner", header.learner, LEARNERS)
     _validate.real(f"{place}.feature_clip_norm", header.feature_clip_norm, above=0.0)
@@ -214,6 +214,12 @@ def load_model(path: str | Path) -> Learner:
         _validate.fail(f"{place}.feature_names", allowed, len(names))
     model._remember_names(header.feature_names)
     return model
+
+
+def _what(path: Path) -> str:
+    if path.is_dir():
+        return "a folder"
+    return "no regular file" if path.exists() else "no such file"
 
 
 def _preprocessor(

@@ -8,7 +8,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from privmix import _validate
 from privmix.learners.base import Block, Matrix, ReleaseLike, Vector
+from privmix.running.resources import default_memory
 
 _CHUNK = 4096
 
@@ -50,6 +52,10 @@ class RowMoments:
         """Sum over each of ``count`` parts of the rows: row t is in part t modulo ``count``."""
         absent = release.label_noise_stddev is None
         width = 0 if absent else release.num_classes
+        need, most = 8 * count * (release.num_features + width) ** 2, default_memory()
+        if need > most:
+            place = f"num_features = {release.num_features}, second moments of which"
+            _validate.fail(place, f"at most {most} bytes, half of this machine's memory", need)
         parts = [cls.zero(release.num_features, width) for _ in range(count)]
         start = 0
         for features, labels in _chunks(release):

@@ -9,6 +9,7 @@ from typing import Self, cast
 import numpy as np
 
 from privmix import _validate
+from privmix.learners.adaptive import learn_rounds
 from privmix.learners.base import (
     HybridLike,
     LinearClassifier,
@@ -190,6 +191,8 @@ class NoiseAwareClassifier(LinearClassifier):
     signal is about n/(4 K d) clip norms squared per direction against a squared noise multiplier
     of a few to hundreds.
 
+    ``adaptive``. The rounds have trained a model themselves: as ``AdaptiveClassifier``.
+
     Edge cases: more features than rows or records, a class without records (its offset is noise
     and rarely wins), all-zero rows (everything is the first class), one row in all, and an
     inclusion probability of 1 with public labels or signs.
@@ -247,6 +250,11 @@ class NoiseAwareClassifier(LinearClassifier):
 
         """
         release = as_release(release)
+        if release.design == "adaptive":
+            learnt = learn_rounds(release, self.class_prior, self.class_weight)
+            self.class_prior_ = learnt.class_prior
+            self._keep(release, learnt.coef, learnt.intercept, learnt.logit_scale)
+            return self
         learn = _RULES[_validate.one_of("release.design", release.design, _RULES)]
         found = [(rule, calibrate(rule, judged, rule.shares)) for rule, judged in learn(release)]
         rule, calibration = min(found, key=lambda pair: pair[1].loss)

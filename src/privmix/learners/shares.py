@@ -8,13 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from privmix import _validate
-from privmix.learners.base import ReleaseLike, Vector, facts_of
+from privmix.learners.base import ReleaseLike, Vector, check_prior, facts_of
 from privmix.preprocess import Step
 
 ClassPrior = ArrayLike | Literal["uniform", "counts", "estimated"] | None
 ClassWeight = Literal["balanced"] | None
-
-_LEAST_PRIOR = 1e-12
 
 
 def denoised(sizes: Vector, error: float) -> Vector:
@@ -104,16 +102,3 @@ def prediction_prior(
 def _steps(release: ReleaseLike) -> tuple[Step, ...]:
     preprocessor = getattr(release, "preprocessor", None)
     return () if preprocessor is None else preprocessor.steps
-
-
-def check_prior(given: ArrayLike, num_classes: int) -> Vector:
-    """Return a class prior as shares that add up to 1, or fail."""
-    allowed = f"uniform, counts, estimated, or {num_classes} numbers, none negative and not all 0"
-    try:
-        prior = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        _validate.fail("class_prior", allowed, repr(given))
-    if prior.shape != (num_classes,) or not ((prior >= 0).all() and 0 < prior.sum() < np.inf):
-        _validate.fail("class_prior", allowed, prior)
-    # A class of prior 0 is never predicted, with finite numbers.
-    return np.asarray(np.maximum(prior / prior.sum(), _LEAST_PRIOR))

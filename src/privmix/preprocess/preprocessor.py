@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 
 from privmix import _validate
 from privmix.clipping import FixedPoint
+from privmix.foreign.tensors import read_tensors
 from privmix.preprocess.statistics import noisy_statistics
 from privmix.preprocess.steps import (
     Center,
     ClassCounts,
+    Intercept,
     PublicStatistics,
     RandomProjection,
     RecordFacts,
@@ -27,7 +29,7 @@ from privmix.preprocess.steps import (
     charged,
     step_facts,
 )
-from privmix.preprocess.transforms import clipped, projected, random_signs, rescaled
+from privmix.preprocess.transforms import clipped, projected, random_signs, rescaled, with_constant
 from privmix.records.bounded import BoundedRecords, Records, TransformedRecords
 
 if TYPE_CHECKING:
@@ -127,6 +129,8 @@ class Preprocessor:
             return np.asarray((rows - np.array(step.mean)) / np.array(step.stddev or 1.0))
         if isinstance(step, UnitNorm):
             return rescaled(rows, self.facts.clip_norm)
+        if isinstance(step, Intercept):
+            return with_constant(rows, step.share, self.facts.clip_norm)
         return rows
 
     def transform_records(self, records: Records) -> Records:
@@ -267,11 +271,18 @@ class Preprocessor:
 
     def with_results(self, content: bytes | None, place: str = FILE_NAME) -> Preprocessor:
         """Read results from the bytes of a file; None is no file. See :meth:`with_tensors`."""
-        try:
-            tensors = {} if content is None else load(content)
-        except (SafetensorError, ValueError, KeyError) as error:
-            _validate.fail(place, "a safetensors file of privmix", str(error).splitlines()[0])
+        if content is None:
+            return self.with_tensors({}, place)
+        tensors, _ = read_tensors(content, place, "a safetensors file of privmix")
         return self.with_tensors(tensors, place)
+
+    def size_bounds(self) -> tuple[int, int]:
+        """Return the least and the most bytes of the file of all results."""
+        parts = [
+            part for number in range(len(self.steps)) for part in self._layout(number).values()
+        ]
+        least = sum(math.prod(shape) * kind.itemsize for shape, kind in parts)
+        return least, least + 8 + 256 * (len(parts) + 1)
 
     def with_tensors(self, tensors: Tensors, place: str = FILE_NAME) -> Preprocessor:
         """Take results over, as many steps as are there.

@@ -10,8 +10,7 @@ import hashlib
 import io
 import os
 import re
-import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from privmix.mechanism import ReleaseConfig
+from privmix import _validate
+from privmix.foreign.files import Entries, ForeignFolder
+from privmix.mechanism import ReleaseConfig, ResidualConfig, TableConfig
 from privmix.mixer import Rows
 from privmix.publishing.certificate import FILE_NAME, SIGNATURE_NAME
+from privmix.publishing.parquet_layout import Column, LayoutError, check_layout, size_bounds
 from privmix.running.journal import sync
 from privmix.sampling import RowBlock
 
@@ -32,8 +34,13 @@ DATA_DIR = "data"
 _PART_BYTES = 64 << 20
 
 
-# Names of a hybrid release's tables in its ``component`` column.
-COMPONENTS = ("class_sums", "mixtures")
+# Names of a release's tables in its ``component`` column, by the design of a release of several.
+COMPONENTS = {
+    "hybrid": ("class_sums", "mixtures"),
+    "adaptive": ("mixtures", "residuals", "weights"),
+}
+# Number of the third of them: a round's public weights, which carry no noise, before its rows.
+WEIGHTS = 2
 
 
 Piece = tuple[int, RowBlock]
@@ -45,15 +52,19 @@ Part = tuple[int, list[Piece]]  # its number, and what it holds
 def part_layout(mechanism: ReleaseConfig) -> list[list[Piece]]:
     """Divide the (table, block) pieces of a release into parts of bounded size, in order.
 
-    The layout follows from the mechanism alone, so that a part can be made again by itself.
+    The layout follows from the mechanism alone, so that a part can be made again by itself. A round
+    (``adaptive``) is a part, since all others before it must be there first.
     """
     parts: list[list[Piece]] = [[]]
     size = 0
-    for table, config in enumerate(mechanism.components):
+    tables: tuple[TableConfig, ...] = mechanism.components
+    for table, config in enumerate(tables):
         for block in config.blocks:
-            if size >= _PART_BYTES:
+            if size >= _PART_BYTES or (size and config.design == "residual"):
                 parts.append([])
                 size = 0
+            if config.design == "residual":
+                parts[-1].append((WEIGHTS, block))
             parts[-1].append((table, block))
             size += 4 * block.num_rows * config.row_width
     return parts
@@ -125,6 +136,14 @@ def write_part(
     sync(path.parent)
 
 
+def part_features(folder: Path, number: int) -> Iterator[NDArray[np.float32]]:
+    """Yield the features of each piece of a part of one's own, in order."""
+    with pq.ParquetFile(folder / part_name(number)) as file:
+        for piece in range(file.num_row_groups):
+            column = file.read_row_group(piece, columns=["features"]).column(0).combine_chunks()
+            yield column.flatten().to_numpy().reshape(len(column), -1)
+
+
 def part_bytes(mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]) -> bytes:
     """Return what :func:`write_part` writes."""
     sink = io.BytesIO()
@@ -135,19 +154,19 @@ def part_bytes(mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]) -> 
 def _write_pieces(
     sink: io.RawIOBase | io.BytesIO, mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]
 ) -> None:
-    schema = _columns(mechanism)
+    schema, names = _columns(mechanism), COMPONENTS.get(mechanism.design, ())
     # Noise does not compress; plain pages are the fastest to write and to read.
     options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
     with pq.ParquetWriter(sink, schema, **options) as writer:
         for table, rows in pieces:
-            arrays = [_column(name, table, rows) for name in schema.names]
+            arrays = [_column(name, names, table, rows) for name in schema.names]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
-def _column(name: str, table: int, rows: Rows) -> pa.Array:
+def _column(name: str, names: tuple[str, ...], table: int, rows: Rows) -> pa.Array:
     count = len(rows.features)
     if name == "component":
-        return pa.array([COMPONENTS[table]] * count)
+        return pa.array([names[table]] * count)
     if name == "label":
         return pa.array([None] * count if rows.labels is None else rows.labels, pa.int64())
     return _vectors(getattr(rows, name))
@@ -176,40 +195,113 @@ def _vectors(rows: NDArray[np.float32] | None) -> pa.Array:
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below ``folder`` except the certificate and its signature.
+    """Return the SHA-256 of every file below a folder of one's own, except the certificate and its
+    signature.
 
-    Whatever is no regular file (a link, a pipe, a folder that has no place in a release) is listed
-    with a remark in place of a digest. Links are never followed.
+    Raises:
+        InvalidInputError: Something in it is neither a regular file nor a folder. A stranger's folder
+            is compared by :func:`check_listed`.
+
     """
-    found: dict[str, str] = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if stat.S_ISREG(path.lstat().st_mode):
-            found[name] = _file_digest(path)
-        elif path.is_symlink() or not (path.is_dir() and name == DATA_DIR):
-            found[name] = "no regular file"
-    for name in (FILE_NAME, SIGNATURE_NAME):
-        if found.get(name) != "no regular file":
-            found.pop(name, None)
-    return found
+    opened = ForeignFolder(folder)
+    entries = opened.entries()
+    if entries.others:
+        _validate.fail(opened.place(min(entries.others)), "a regular file", "a link or a device")
+    names = sorted(entries.files.keys() - {FILE_NAME, SIGNATURE_NAME})
+    return {name: opened.digest(name) for name in names}
 
 
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def check_listed(
+    folder: ForeignFolder,
+    stated: Mapping[str, str],
+    what: str,
+    bounds: Mapping[str, tuple[int, int]],
+) -> list[str]:
+    """Compare the files of a stranger's folder with their digests; a line for each that differs.
+
+    A file is read only if it is a regular one of a size that it can have.
+
+    Args:
+        folder: The folder.
+        stated: SHA-256 of each file but the certificate, as the certificate has it.
+        what: What the folder is, for the lines.
+        bounds: Least and most bytes of every file that there can be.
+
+    """
+    entries = folder.entries()
+    found = set(entries.files) - {FILE_NAME, SIGNATURE_NAME}
+    gone = stated.keys() - found - set(entries.others)
+    reasons = [f"{name}: missing" for name in sorted(gone)]
+    reasons += [f"{name}: no regular file" for name in sorted(entries.others)]
+    due = set(stated)
+    strange = (found - (due & bounds.keys())) | _other_folders(entries, due)
+    reasons += [f"{name}: not part of the {what}" for name in sorted(strange)]
+    for name in sorted(found - strange):
+        least, most = bounds[name]
+        if not least <= entries.files[name] <= most:
+            allowed = f"{most}" if least == most else f"{least} to {most}"
+            size = entries.files[name]
+            reasons.append(f"{name}: {size} bytes, where the certificate implies {allowed}")
+        elif folder.digest(name) != stated[name]:
+            reasons.append(f"{name}: changed since the {what} was sealed")
+    return reasons
+
+
+def _other_folders(entries: Entries, stated: set[str]) -> set[str]:
+    """Return the folders that no stated file is in."""
+    return {name for name in entries.folders if not any(f.startswith(f"{name}/") for f in stated)}
 
 
 def is_part_name(name: str) -> bool:
     """Whether a file of a release, by its path below the folder, is a part."""
-    return re.fullmatch(DATA_DIR + r"/part-\d{5,}\.parquet", name) is not None
+    return re.fullmatch(DATA_DIR + r"/part-[0-9]{5,}\.parquet", name) is not None
 
 
-def part_problem(path: Path, mechanism: ReleaseConfig) -> str | None:
-    """Say what is wrong with a part's columns or with facts attached to them, if anything is."""
+def least_part_bytes(mechanism: ReleaseConfig) -> int:
+    """Return how many bytes the numbers of all parts take, without laying the parts out."""
+    tables: tuple[TableConfig, ...] = mechanism.components
+    return sum(4 * part.num_mixtures * part.row_width for part in tables)
+
+
+def part_bounds(mechanism: ReleaseConfig) -> dict[str, tuple[int, int]]:
+    """Return the least and the most bytes of each part, by name."""
+    return {
+        part_name(number): size_bounds([_piece(mechanism, *piece) for piece in pieces])
+        for number, pieces in enumerate(part_layout(mechanism))
+    }
+
+
+def part_problem(
+    folder: ForeignFolder, name: str, mechanism: ReleaseConfig, pieces: list[Piece]
+) -> str | None:
+    """Say where a part differs from what the plan's writer makes of its rows, if it does.
+
+    Everything is checked but the published numbers themselves: columns, labels, nulls, pieces of
+    rows, and that no byte is there for anything else.
+    """
     try:
-        schema = pq.read_schema(path)
-    except (pa.ArrowException, OSError) as error:
-        return str(error).splitlines()[0]
-    if schema.metadata or not schema.equals(_columns(mechanism)):
-        return "other columns than those of its design"
+        with folder.open(name) as file:
+            columns = [_piece(mechanism, *piece) for piece in pieces]
+            check_layout(file, _columns(mechanism), columns)
+    except LayoutError as error:
+        return str(error)
     return None
+
+
+def _piece(mechanism: ReleaseConfig, table: int, block: RowBlock) -> list[Column]:
+    """Describe the columns of a piece as :func:`_write_pieces` writes them."""
+    tables: tuple[TableConfig, ...] = mechanism.components
+    config, rows = tables[min(table, 1)], block.num_rows  # weights are laid out as their rows
+    features = Column(rows, 4 * rows * config.num_features, config.num_features)
+    if config.labels == "mixed":
+        return [features, Column(rows, 4 * rows * config.num_classes, config.num_classes)]
+    classes = np.full(rows, block.class_index or 0, dtype="<i8")
+    if isinstance(config, ResidualConfig):
+        classes = np.arange(rows, dtype="<i8")
+    label = classes.tobytes()
+    if len(mechanism.components) == 1:
+        return [features, Column(rows, label)]
+    name = COMPONENTS[mechanism.design][table].encode()
+    names = Column(rows, (len(name).to_bytes(4, "little") + name) * rows)
+    known = config.labels == "public"
+    return [names, features, Column(rows, label if known else b"", present=known)]

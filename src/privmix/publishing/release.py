@@ -10,22 +10,99 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privmix import _validate
+from privmix.foreign.files import MOST_JSON_BYTES, ForeignFolder
+from privmix.mechanism import ReleaseConfig
 from privmix.mixer import Rows
 from privmix.planning.notebook import facts_html
 from privmix.planning.plan import ReleasePlan, record_facts
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.preprocess import Preprocessor
 from privmix.publishing.certificate import FILE_NAME, Certificate
-from privmix.publishing.folder import COMPONENTS, DATA_DIR
+from privmix.publishing.folder import (
+    COMPONENTS,
+    WEIGHTS,
+    Part,
+    is_part_name,
+    least_part_bytes,
+    part_bounds,
+    part_layout,
+    part_name,
+    part_problem,
+)
 from privmix.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class Parts:
+    """The parts of a stranger's release, looked at before they are read.
+
+    Args:
+        folder: The release folder.
+        mechanism: What the certificate says of the rows.
+
+    """
+
+    def __init__(self, folder: ForeignFolder, mechanism: ReleaseConfig) -> None:
+        self._folder, self._mechanism = folder, mechanism
+        self._sound: set[str] = set()
+
+    @cached_property
+    def layout(self) -> list[tuple[str, Part]]:
+        """The parts that the certificate implies, by name, once their sizes are known to be theirs.
+
+        Raises:
+            InvalidInputError: Parts that are missing, or of other sizes: what the certificate says
+                of rows and their width is not believed before.
+
+        """
+        sizes = self._folder.entries().files
+        parts = {name: size for name, size in sizes.items() if is_part_name(name)}
+        least, found = least_part_bytes(self._mechanism), sum(parts.values())
+        place = str(self._folder.path)
+        if found < least:
+            allowed = f"parts of at least {least} bytes, which the certificate's rows take"
+            _validate.fail(place, allowed, found)
+        for name, (low, high) in part_bounds(self._mechanism).items():
+            if name not in parts:
+                _validate.fail(self._folder.place(name), "a part of the release", "no such file")
+            if not low <= parts[name] <= high:
+                allowed = f"a part of {low} to {high} bytes"
+                _validate.fail(self._folder.place(name), allowed, parts[name])
+        return [
+            (part_name(n), (n, pieces)) for n, pieces in enumerate(part_layout(self._mechanism))
+        ]
+
+    def problem(self, name: str, part: Part) -> str | None:
+        """Say where a part differs from what its writer makes, if it does."""
+        if name in self._sound:
+            return None
+        problem = part_problem(self._folder, name, self._mechanism, part[1])
+        if problem is None:
+            self._sound.add(name)
+        return problem
+
+    def read(self, number: int) -> Iterator[tuple[str, pa.Table]]:
+        """Yield (part, rows of a piece) of one table, in order."""
+        for name, part in self.layout:
+            pieces = [i for i, (table, _) in enumerate(part[1]) if table == number]
+            if not pieces:
+                continue
+            place = self._folder.place(name)
+            if (problem := self.problem(name, part)) is not None:
+                _validate.fail(place, "a Parquet part of a release", problem)
+            try:
+                with self._folder.open(name) as file, pq.ParquetFile(file) as opened:
+                    for piece in pieces:
+                        yield place, opened.read_row_group(piece)
+            except (pa.ArrowException, OSError, KeyError) as error:
+                reason = (str(error).splitlines() or ["an error"])[0]
+                _validate.fail(place, "a Parquet part of a release", reason)
 
 
 class Table:
@@ -33,6 +110,8 @@ class Table:
 
     Attributes:
         folder: The release folder.
+        files: The same, as its files are opened.
+        parts: Its parts.
         certificate: The release's certificate.
         certificate_digest: SHA-256 of the certificate's file.
         config: The table's mechanism.
@@ -40,15 +119,19 @@ class Table:
     """
 
     def __init__(
-        self, folder: Path, certificate: Certificate, certificate_digest: str, number: int = 0
+        self,
+        folder: ForeignFolder,
+        certificate: Certificate,
+        certificate_digest: str,
+        parts: Parts,
+        number: int = 0,
     ) -> None:
-        self.folder, self.certificate = folder, certificate
+        self.folder, self.certificate = folder.path, certificate
+        self.files, self.parts = folder, parts
         self.certificate_digest = certificate_digest
         self.number = number
         self.config = certificate.mechanism.components[number]
         self._facts = certificate.tables[number]
-        several = len(certificate.mechanism.components) > 1
-        self._component = COMPONENTS[number] if several else None
 
     @property
     def design(self) -> str:
@@ -81,13 +164,15 @@ class Table:
         empty = empty_preprocessor(self.certificate.to_plan())
         if empty is None:
             return None
-        path = self.folder / PREPROCESSING_NAME
-        if empty.is_charged and not path.is_file():
-            _validate.fail(str(path), "the results of preprocessing", "no such file")
-        content = path.read_bytes() if empty.is_charged else None
-        found = empty.with_results(content, str(path))
+        place = self.files.place(PREPROCESSING_NAME)
+        content = None
+        if empty.is_charged:
+            if not self.files.exists(PREPROCESSING_NAME):
+                _validate.fail(place, "the results of preprocessing", "no such file")
+            content = self.files.read(PREPROCESSING_NAME, empty.size_bounds()[1])
+        found = empty.with_results(content, place)
         if not found.is_complete:
-            _validate.fail(str(path), f"results of {len(found.steps)} steps", len(found.results))
+            _validate.fail(place, f"results of {len(found.steps)} steps", len(found.results))
         return found
 
     @property
@@ -137,21 +222,12 @@ class Table:
         (rows, num_classes).
 
         Raises:
-            InvalidInputError: A part that cannot be read, or that has other columns.
+            InvalidInputError: A part that is missing or cannot be read, or that is not as its writer makes
+                it: other columns, other sizes, something beside the rows.
 
         """
-        for path in sorted((self.folder / DATA_DIR).glob("*.parquet")):
-            try:
-                file = pq.ParquetFile(path)
-                for group in range(file.num_row_groups):
-                    table = file.read_row_group(group)
-                    if self._component is not None:
-                        table = table.filter(pc.field("component") == self._component)
-                    if table.num_rows:
-                        yield self._rows(path, table)
-            except (pa.ArrowException, OSError, KeyError) as error:
-                reason = str(error).splitlines()[0]
-                _validate.fail(str(path), "a Parquet part of a release", reason)
+        for place, table in self.parts.read(self.number):
+            yield self._rows(place, table)
 
     def iter_blocks(
         self,
@@ -168,7 +244,7 @@ class Table:
             else:
                 yield rows.features, np.empty((len(rows.features), 0), dtype=np.float32)
 
-    def _rows(self, path: Path, table: pa.Table) -> Rows:
+    def _rows(self, path: str, table: pa.Table) -> Rows:
         features = _matrix(path, table.column("features"), self.num_features)
         if self.config.labels == "mixed":
             weights = _matrix(path, table.column("label_weights"), self.num_classes)
@@ -238,15 +314,15 @@ class Table:
 class Release(Table):
     """A release folder, opened for reading; arrays are read when first asked for.
 
-    A ``hybrid`` release has two ``tables``. Its own attributes are those of the first, the class sums,
-    except ``design`` and ``num_mixtures``; rows are asked of a table, since the two have nothing in
-    common.
+    A ``hybrid`` or ``adaptive`` release has two ``tables``. Its own attributes are those of the first,
+    the class sums or the signed rows, except ``design`` and ``num_mixtures``; rows are asked of a table,
+    since the two have nothing in common.
 
     Attributes:
         folder: The release folder.
         certificate: Its certificate. Opening a release does not check it: ``privmix.verify`` does.
         certificate_digest: SHA-256 of the certificate's file.
-        tables: The tables of the release, one but for ``hybrid``.
+        tables: The tables of the release, one but for ``hybrid`` and ``adaptive``.
 
     Example:
         >>> import numpy as np
@@ -263,15 +339,16 @@ class Release(Table):
     """
 
     def __init__(self, folder: str | Path) -> None:
-        path = Path(folder) / FILE_NAME
-        if not path.is_file():
+        files = ForeignFolder(folder)
+        if not files.exists(FILE_NAME):
             _validate.fail(str(folder), f"a sealed release folder with a {FILE_NAME}", "none")
-        content = path.read_bytes()
-        certificate = Certificate.from_json(content, place=str(path))
+        content = files.read(FILE_NAME, MOST_JSON_BYTES)
+        certificate = Certificate.from_json(content, place=files.place(FILE_NAME))
         digest = hashlib.sha256(content).hexdigest()
-        super().__init__(Path(folder), certificate, digest)
+        parts = Parts(files, certificate.mechanism)
+        super().__init__(files, certificate, digest, parts)
         numbers = range(len(certificate.mechanism.components))
-        self.tables = tuple(Table(self.folder, certificate, digest, i) for i in numbers)
+        self.tables = tuple(Table(files, certificate, digest, parts, i) for i in numbers)
 
     def __repr__(self) -> str:
         c = self.certificate
@@ -314,7 +391,7 @@ class Release(Table):
         import pandas as pd
 
         frames = [table.to_pandas() for table in self.tables]
-        for name, frame in zip(COMPONENTS, frames, strict=False):
+        for name, frame in zip(COMPONENTS[self.design], frames, strict=False):
             frame.insert(0, "component", name)
         return pd.concat(frames, ignore_index=True)
 
@@ -322,6 +399,19 @@ class Release(Table):
     def design(self) -> str:
         """How records entered rows."""
         return self.certificate.mechanism.design
+
+    def iter_rounds(self) -> Iterator[Rows]:
+        """Yield the rows of each round of design ``adaptive``, with the round's public weights.
+
+        Raises:
+            InvalidInputError: Another design, or a part as :meth:`iter_rows` refuses it.
+
+        """
+        _validate.one_of("release.design", self.design, ("adaptive",))
+        weights = self.parts.read(WEIGHTS)
+        for rows, (place, table) in zip(self.tables[1].iter_rows(), weights, strict=True):
+            found = _matrix(place, table.column("features"), self.num_features)
+            yield rows._replace(weights=found)
 
     @property
     def num_mixtures(self) -> int:
@@ -337,7 +427,7 @@ def empty_preprocessor(plan: ReleasePlan) -> Preprocessor | None:
     return Preprocessor(plan.preprocessing, facts)
 
 
-def _matrix(path: Path, column: pa.ChunkedArray, width: int) -> NDArray[np.float32]:
+def _matrix(path: str, column: pa.ChunkedArray, width: int) -> NDArray[np.float32]:
     kind = column.type
     if not (
         pa.types.is_fixed_size_list(kind)
@@ -345,7 +435,9 @@ def _matrix(path: Path, column: pa.ChunkedArray, width: int) -> NDArray[np.float
         and kind.value_type == pa.float32()
         and column.null_count == 0
     ):
-        _validate.fail(f"{path}", f"vectors of {width} float32 without nulls", kind)
+        _validate.fail(path, f"vectors of {width} float32 without nulls", kind)
     flat = column.combine_chunks().flatten()
     matrix: NDArray[np.float32] = flat.to_numpy().reshape(-1, width)
+    if not np.isfinite(matrix).all():
+        _validate.fail(path, "finite numbers", "others")
     return matrix

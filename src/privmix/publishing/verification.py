@@ -10,23 +10,32 @@ import math
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from privmix._validate import FrozenModel, InvalidInputError
+from privmix._validate import FrozenModel, InvalidInputError, printable
 from privmix.accounting.guarantee import Guarantee
+from privmix.foreign.files import MOST_JSON_BYTES, ForeignFolder
+from privmix.mechanism import AdaptiveConfig
 from privmix.mixer import Rows
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.preprocess import charged
 from privmix.publishing.card import CARD_NAME, dataset_card
 from privmix.publishing.certificate import FILE_NAME, FORMAT_VERSION
-from privmix.publishing.folder import file_digests, is_part_name, part_problem
-from privmix.publishing.release import Release, Table
+from privmix.publishing.folder import (
+    check_listed,
+    is_part_name,
+    least_part_bytes,
+    part_bounds,
+)
+from privmix.publishing.grid import PublishedGrid
+from privmix.publishing.release import Release, Table, empty_preprocessor
 from privmix.publishing.signature import Origin, check_origin
+from privmix.rounds.public_model import PublicModel, same_weights
 
-# Probability that a sound release is flagged by its rows; shared by the three tests below.
+# Probability that a sound release is flagged by its rows; shared by the tests below.
 FALSE_ALARM = 1e-6
+_MOST_REASONS, _LONGEST_REASON = 200, 2000
 # Spectra of wider tables take minutes: there the test looks at this many columns, evenly spread.
 _SPECTRUM_COLUMNS = 1024
 
@@ -94,26 +103,25 @@ def verify(
     try:
         release = Release(folder)
     except InvalidInputError as error:
-        if not (Path(folder) / FILE_NAME).is_file():
+        if not ForeignFolder(folder).exists(FILE_NAME):
             raise
-        return Verification(
-            valid=False,
-            epsilon=None,
-            delta=None,
-            digest="",
-            reasons=(f"{FILE_NAME}: not a certificate of format {FORMAT_VERSION}: {error}",),
-        )
+        reason = f"{FILE_NAME}: not a certificate of format {FORMAT_VERSION}: {error}"
+        return Verification(valid=False, epsilon=None, delta=None, digest="", reasons=(reason,))
     certificate = release.certificate
     origin, reasons = check_origin(
         release.folder,
-        (release.folder / FILE_NAME).read_bytes(),
+        release.files.read(FILE_NAME, MOST_JSON_BYTES),
         expect_digest=expect_digest,
         signers=signers,
         identity=identity,
     )
-    file_reasons = check_files(release)
+    file_reasons = _guarded(lambda: check_files(release))
     reasons += file_reasons
-    reasons += _guarded(certificate.recheck)
+    # A certificate that says more of its rows than its files hold is not worth an account.
+    if found := _guarded(lambda: [] if release.parts.layout else ["data: no parts"]):
+        reasons += [reason for reason in found if reason not in reasons]
+    else:
+        reasons += _guarded(certificate.recheck)
     if not file_reasons:  # what is not the certified content is not worth a look
         reasons += _guarded(lambda: _check_content(release))
     if not reasons:
@@ -121,36 +129,40 @@ def verify(
         reasons += _guarded(lambda: check_preprocessing(release, share))
         for table in release.tables:
             reasons += _guarded(lambda table=table: check_rows(table, share))
+        reasons += _guarded(lambda: check_rounds(release))
+    reasons += [f"{name}: changed while it was checked" for name in release.files.changed()]
     return Verification(
         valid=not reasons,
         epsilon=certificate.epsilon,
         delta=certificate.delta,
         digest=release.certificate_digest,
-        reasons=tuple(reasons),
+        reasons=told(reasons),
         guarantee=None if reasons else certificate.guarantee,
         origin=None if reasons else origin,
     )
+
+
+def told(reasons: list[str]) -> tuple[str, ...]:
+    """Return findings as they are told: printable, not without end, and not one without end."""
+    shown = [printable(reason, _LONGEST_REASON) for reason in reasons[:_MOST_REASONS]]
+    if (left := len(reasons) - len(shown)) > 0:
+        shown.append(f"and {left} more")
+    return tuple(shown)
 
 
 def _guarded(check: object) -> list[str]:
     """Run a check; a certificate with impossible values is a finding, not a crash."""
     try:
         return list(check())  # type: ignore[operator]
-    except (InvalidInputError, ArithmeticError, ValueError, OSError, MemoryError) as error:
+    except (ArithmeticError, ValueError, OSError, MemoryError, RecursionError) as error:
         return [f"certificate: {error}"]
 
 
 def check_files(release: Release) -> list[str]:
     """Compare the files of a release with their digests; return a line for each that differs."""
-    folder, certificate = release.folder, release.certificate
-    found, stated = file_digests(folder), certificate.files
-    reasons = [f"{name}: missing" for name in sorted(stated.keys() - found.keys())]
-    reasons += [f"{name}: not part of the release" for name in sorted(found.keys() - stated.keys())]
-    reasons += [
-        f"{name}: changed since the release was sealed"
-        for name in sorted(stated.keys() & found.keys())
-        if stated[name] != found[name]
-    ]
+    certificate = release.certificate
+    stated = certificate.files
+    reasons = check_listed(release.files, stated, "release", _bounds(release))
     beside = {CARD_NAME} | ({PREPROCESSING_NAME} if charged(certificate.preprocessing) else set())
     if {name for name in stated if not is_part_name(name)} != beside:
         due = ", a ".join(sorted(beside))
@@ -158,25 +170,37 @@ def check_files(release: Release) -> list[str]:
     return reasons
 
 
+def _bounds(release: Release) -> dict[str, tuple[int, int]]:
+    """Return the least and the most bytes of each file, by what the certificate says.
+
+    Parts that are smaller together than the rows of the certificate are not laid out.
+    """
+    certificate = release.certificate
+    card = len(dataset_card(certificate).encode())
+    bounds = {CARD_NAME: (1, 2 * card + (1 << 16))}  # another card is told from one cut short
+    empty = empty_preprocessor(certificate.to_plan())
+    if empty is not None and empty.is_charged:
+        bounds[PREPROCESSING_NAME] = empty.size_bounds()
+    sizes = release.files.entries().files
+    parts = {name: size for name, size in sizes.items() if is_part_name(name)}
+    if sum(parts.values()) >= least_part_bytes(certificate.mechanism):
+        return bounds | part_bounds(certificate.mechanism)
+    return bounds | {name: (0, size) for name, size in parts.items()}
+
+
 def _check_content(release: Release) -> list[str]:
     """Check what follows from the certificate byte by byte: itself, the card, the columns."""
-    certificate, folder = release.certificate, release.folder
+    certificate, files = release.certificate, release.files
     reasons = []
-    if (folder / FILE_NAME).read_bytes() != certificate.to_bytes():
+    if files.read(FILE_NAME, MOST_JSON_BYTES) != certificate.to_bytes():
         reasons.append(f"{FILE_NAME}: not written as privmix writes it")
-    card = dataset_card(certificate)
-    if (folder / CARD_NAME).read_text(encoding="utf-8", errors="replace") != card:
+    card = dataset_card(certificate).encode()
+    if files.size(CARD_NAME) != len(card) or files.read(CARD_NAME, len(card)) != card:
         reasons.append(f"{CARD_NAME}: not the card of this certificate")
-    for name in sorted(filter(is_part_name, certificate.files)):
-        problem = part_problem(folder / name, certificate.mechanism)
+    for name, part in release.parts.layout:
+        problem = release.parts.problem(name, part)
         if problem is not None:
             reasons.append(f"{name}: {problem}")
-    rows = sum(
-        pq.read_metadata(folder / name).num_rows for name in certificate.files if is_part_name(name)
-    )
-    if rows != certificate.mechanism.num_mixtures:
-        due = certificate.mechanism.num_mixtures
-        reasons.append(f"data: {rows} rows, but the certificate states {due}")
     return reasons
 
 
@@ -196,7 +220,7 @@ def check_preprocessing(release: Release, false_alarm: float = FALSE_ALARM) -> l
         return []
     reasons = preprocessor.problems()
     if preprocessor.is_charged:
-        content = (release.folder / PREPROCESSING_NAME).read_bytes()
+        content = release.files.read(PREPROCESSING_NAME, preprocessor.size_bounds()[1])
         if content != preprocessor.to_bytes():
             reasons.append(f"{PREPROCESSING_NAME}: not written as privmix writes it")
     published = list(preprocessor.published())
@@ -207,27 +231,55 @@ def check_preprocessing(release: Release, false_alarm: float = FALSE_ALARM) -> l
     return reasons
 
 
+def check_rounds(release: Release) -> list[str]:
+    """Check that the rounds of design ``adaptive`` are what their guarantee takes them for.
+
+    Every round's weights must follow from what was published before it.
+
+    Returns:
+        A line for each finding.
+
+    """
+    mechanism = release.certificate.mechanism
+    if not isinstance(mechanism, AdaptiveConfig):
+        return []
+    published = (rows.features for rows in release.tables[0].iter_rows())
+    model = PublicModel.of(mechanism, release.feature_clip_norm, published)
+    pairs = ((rows.weights, rows.features) for rows in release.iter_rounds())
+    return [
+        f"data: weights of round {number} do not follow from the rows before it"
+        for number, (found, due) in enumerate(model.replay(pairs))
+        if not same_weights(found, due)
+    ]
+
+
 def check_rows(table: Table, false_alarm: float = FALSE_ALARM) -> list[str]:
     """Test that rows, columns and directions vary at least as much as the stated noise.
 
     A published row is (private) signal plus Gaussian noise, independent of it. Given the signal, a
     sum of squares over known noise variance is a noncentral chi-square variable, hence at least as
     large as a central one in the stochastic order, whatever the signal is. So the tests below are
-    one-sided, and a sound release fails one of them with probability at most ``false_alarm``:
+    one-sided, and a sound release fails one of these tests with probability at most ``false_alarm``:
 
     - each row's sum of squares against chi-square with ``row_width`` degrees of freedom;
     - each column's sum of squares about its mean (``stratified``: about its class mean) against
       chi-square with num_mixtures - groups degrees of freedom;
+      of rounds, whose signal may follow earlier noise, about zero and with num_mixtures degrees:
+      whatever came before, a further row adds a noncentral chi-square variable;
     - the smallest singular value s of the table (of at most 1024 of its columns): projecting away
       the signal's column space leaves at least T - w Gaussian rows of width w, and
       s > sqrt(T - w) - sqrt(w) - t but for probability exp(-t^2 / 2) (Davidson & Szarek 2001,
       Theorem 2.13).
 
+    A row is no longer, either, than a hundred times the planned records and the noise make it; see
+    ``PublishedGrid.too_large``. And each number is one of the grid, bit for bit.
+
     Returns:
         A line for each test that failed.
 
     """
-    moments = _Moments(table)
+    share = false_alarm / 4
+    moments = _Moments(table, share)
     for rows in table.iter_rows():
         moments.add(rows)
     num_rows, width = table.num_mixtures, moments.width
@@ -237,8 +289,11 @@ def check_rows(table: Table, false_alarm: float = FALSE_ALARM) -> list[str]:
         return ["data: a value is not finite"]
     if not moments.on_grid:
         return ["data: a value is not on the grid of the integers that were released"]
-    share = false_alarm / 3
     reasons = moments.layout_reasons
+    if moments.num_large:
+        reasons.append(
+            f"data: {moments.num_large} rows are larger than records and noise make them"
+        )
     low = int((moments.row_squares < chi2.ppf(share / num_rows, width)).sum())
     if low:
         reasons.append(f"data: {low} rows vary less than the stated noise")
@@ -246,6 +301,8 @@ def check_rows(table: Table, false_alarm: float = FALSE_ALARM) -> list[str]:
         low = int((moments.column_squares < chi2.ppf(share / width, freedom)).sum())
         if low:
             reasons.append(f"data: {low} columns vary less than the stated noise")
+    if table.config.design == "residual":
+        return reasons  # the last test's signal must not depend on the noise
     looked_at = len(moments.second)
     floor = math.sqrt(max(num_rows - looked_at, 0)) - math.sqrt(looked_at)
     floor -= math.sqrt(2 * math.log(1 / share))
@@ -259,17 +316,25 @@ def check_rows(table: Table, false_alarm: float = FALSE_ALARM) -> list[str]:
 class _Moments:
     """Sums over the standardised table, one pass, memory independent of the number of rows."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, false_alarm: float) -> None:
         config = table.config
         self._feature_stddev = table.feature_noise_stddev
         self._label_stddev = table.label_noise_stddev
         self._rows_per_class = config.rows_per_class
         self.width = config.row_width
         self.num_groups = 1 if config.rows_per_class is None else config.num_classes
+        if config.design == "residual":
+            self.num_groups = 0
+        self._num_mixtures = config.num_mixtures
         self.num_rows = 0
         self.finite = True
         self.on_grid = True
-        self._feature_step = table.certificate.tables[table.number].feature_step
+        self._share = false_alarm
+        self._feature_grid = PublishedGrid.of(config, table.schema, "feature", false_alarm)
+        self._label_grid = None
+        if config.labels == "mixed":
+            self._label_grid = PublishedGrid.of(config, table.schema, "label", false_alarm)
+        self.num_large = 0
         self.layout_reasons: list[str] = []
         self._row_squares: list[NDArray[np.float64]] = []
         self._group_sums = np.zeros((self.num_groups, self.width))
@@ -282,7 +347,9 @@ class _Moments:
 
     def add(self, rows: Rows) -> None:
         table = rows.features.astype(np.float64) / self._feature_stddev
-        self.on_grid &= _is_on_grid(rows.features, self._feature_step)
+        self._check_grid(self._feature_grid, rows.features)
+        if rows.label_weights is not None and self._label_grid is not None:
+            self._check_grid(self._label_grid, rows.label_weights)
         groups = np.zeros(len(table), dtype=np.int64)
         if rows.labels is not None and self._rows_per_class is not None:
             groups = rows.labels
@@ -295,12 +362,18 @@ class _Moments:
         self.finite &= bool(np.isfinite(table).all())
         self.num_rows += len(table)
         self._row_squares.append(np.square(table).sum(axis=1))
-        for group in np.unique(groups):
-            self._group_sums[group] += table[groups == group].sum(axis=0)
-        self._group_sizes += np.bincount(groups, minlength=self.num_groups)
+        if self.num_groups:
+            for group in np.unique(groups):
+                self._group_sums[group] += table[groups == group].sum(axis=0)
+            self._group_sizes += np.bincount(groups, minlength=self.num_groups)
         self._squares += np.square(table).sum(axis=0)
         looked_at = table[:, self._spectrum]
         self.second += looked_at.T @ looked_at
+
+    def _check_grid(self, grid: PublishedGrid, values: NDArray[np.float32]) -> None:
+        self.on_grid &= grid.holds(values)
+        share = self._share * len(values) / self._num_mixtures / 2
+        self.num_large += grid.too_large(values, share)
 
     @property
     def row_squares(self) -> NDArray[np.float64]:
@@ -313,15 +386,3 @@ class _Moments:
             axis=0
         )
         return squares
-
-
-def _is_on_grid(values: NDArray[np.float32], step: float) -> bool:
-    """Whether each value is what an integer times ``step`` rounds to.
-
-    Only where the integer is below 2^22, so that the value determines it.
-    """
-    integers = np.rint(values.astype(np.float64) / step)
-    small = np.abs(integers) < 2**22
-    # The division by the divisor and the product with its inverse may round apart.
-    expected = integers * step
-    return bool(np.all(np.abs(values - expected)[small] <= np.abs(expected[small]) * 2.0**-23))

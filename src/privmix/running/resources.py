@@ -48,7 +48,7 @@ def default_memory() -> int:
         limit = _CONTROL_GROUP.read_text().strip()
     except OSError:
         limit = "max"
-    return min(total, int(limit) if limit.isdigit() else total) // 2
+    return min(total, int(limit) if limit.isascii() and limit.isdigit() else total) // 2
 
 
 def parse_bytes(place: str, text: str | int) -> int:
@@ -59,7 +59,7 @@ def parse_bytes(place: str, text: str | int) -> int:
 
     """
     if isinstance(text, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+        match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([A-Za-z]*)\s*", text)
         unit = _UNITS.get(match[2].upper()) if match else None
         if match is None or unit is None:
             _validate.fail(place, "a size such as 800MB, 1.5GB or 2GiB", repr(text))

@@ -1,0 +1,1 @@
+"""Whatever comes from strangers: their folders, files and tensors, read within stated bounds."""
