@@ -17,12 +17,11 @@ from privmix.learners.base import (
     Vector,
     as_release,
 )
-from privmix.learners.shares import ClassPrior, ClassWeight, prediction_prior
+from privmix.learners.shares import ClassPrior, ClassWeight, denoised, prediction_prior
 from privmix.publishing.release import Release
 from privmix.rounds.public_model import PublicModel, Weights
 
 _LAST_ROUNDS = 3
-_LEAST_SHARE = 1e-3  # of the records, for a class that the noise leaves none
 
 
 class Learnt(NamedTuple):
@@ -144,5 +143,5 @@ def _class_sizes(release: Release, rows: NDArray[np.float32]) -> Vector:
     factor = min(1.0, mechanism.components[1].residual_clip_norm / length)
     constant = np.sqrt(share) * release.feature_clip_norm
     shares = 1 / num_classes + rows[:, -1].astype(np.float64) / (factor * constant)
-    shares = np.maximum(shares, _LEAST_SHARE / num_classes)
-    return np.asarray(shares / shares.sum())
+    # A share that noise makes nearly 0 would let a new prior carry its class past all others.
+    return denoised(shares, release.tables[1].feature_noise_stddev / (factor * constant))
