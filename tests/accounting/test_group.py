@@ -238,8 +238,10 @@ def test_a_curve_of_delta_is_the_profile(monkeypatch):
     found = [curve(epsilon) for epsilon in (0.0, 0.2, 0.7, 1.5)]
     assert len(made) == before
     for epsilon, delta in zip((0.0, 0.2, 0.7, 1.5), found, strict=True):
-        lower, upper = pld.delta_bounds(event, epsilon)
-        assert lower <= delta <= upper * (1 + 1e-3)
+        lower, _ = pld.delta_bounds(event, epsilon)
+        (due,) = pld.delta_profile(event, np.array([epsilon]))
+        assert delta >= lower
+        assert delta == pytest.approx(due, rel=1e-6)
 
 
 def test_a_search_over_groups_may_pass_what_has_no_bound():
