@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from privmix.learners.adaptive import _class_sizes
+from privmix.learners.adaptive import round_class_sizes
 
 
 def test_a_share_lost_in_noise_is_not_taken_for_none():
@@ -23,6 +23,6 @@ def test_a_share_lost_in_noise_is_not_taken_for_none():
         feature_clip_norm=1.0,
         tables=(None, SimpleNamespace(feature_noise_stddev=noise * factor * constant)),
     )
-    found = _class_sizes(release, rows)
+    found = round_class_sizes(release, rows)
     assert 0.015 < found[2] < 0.1
     np.testing.assert_allclose(found[:2], shares[:2], atol=0.05)

@@ -104,7 +104,7 @@ def learn_rounds(
     coef = weights / published.feature_clip_norm
     if class_prior is None and class_weight is None:
         return Learnt(coef, np.zeros(len(coef)), scale, None)
-    sizes = _class_sizes(published, pairs[0][1])
+    sizes = round_class_sizes(published, pairs[0][1])
     prior = prediction_prior(class_prior, class_weight, sizes, None, release)
     assert prior is not None
     intercept = np.log(prior) - np.log(sizes)
@@ -126,7 +126,7 @@ def _logit_scale(
     return 1.0 + max(float(slope), 0.0) / curvature if curvature > 0 else 1.0
 
 
-def _class_sizes(release: Release, rows: NDArray[np.float32]) -> Vector:
+def round_class_sizes(release: Release, rows: NDArray[np.float32]) -> Vector:
     """Estimate the classes' shares of the records from the first round.
 
     Its residuals are e_y - 1/K, all clipped alike; along the intercept c, row k adds up to

@@ -48,6 +48,11 @@ def learn_discriminant(moments: PopulationMoments, shares: Vector | None = None)
     )
 
 
+def residual_spectrum(moments: PopulationMoments, offsets: Matrix) -> tuple[Vector, Matrix]:
+    """Decompose a record's covariance around the posterior mean of its class."""
+    return _spectrum_without(moments, _SCATTER_SHARE / len(offsets) * offsets.T @ offsets)
+
+
 def learn_gaussian(moments: PopulationMoments, shares: Vector) -> LinearRule:
     """Fit Bayes's rule for classes that are Gaussian with one covariance (linear discriminant).
 
