@@ -12,42 +12,21 @@ import typer
 from privmix import _validate
 from privmix._validate import printable
 from privmix.cli._common import (
-    DESIGN_OPTIONS,
     ERR,
     OUT,
-    STEP_OPTIONS,
-    Alpha,
-    CenterOption,
-    ClassesPerRow,
-    ClassProb,
-    CountsOption,
     Design,
-    Eligibility,
-    FeatureBudget,
     FeaturesKey,
     Json,
-    LabelBalance,
     LabelColumns,
     LabelKey,
     Labels,
     MaxMemory,
     MaxRecordsPerUnit,
-    MixSize,
-    NumMixtures,
-    ProjectionOption,
-    Relation,
-    RowsPerClass,
-    RowsPerRecord,
-    SamplingProb,
     SchemaFile,
-    SelectOption,
-    SubspaceOption,
     UnitColumn,
-    UnitNormOption,
-    WeightClip,
-    Weights,
     among,
     app,
+    note_centring,
     print_facts,
     print_json,
     progress_bar,
@@ -57,6 +36,7 @@ from privmix.cli._common import (
     verify_command_line,
     warn_of,
 )
+from privmix.cli._flags import DesignFlags, StepFlags, with_flags
 from privmix.cli._raw import (
     Device,
     ExtractorSpec,
@@ -73,8 +53,8 @@ from privmix.cli._raw import (
     other_columns,
 )
 from privmix.cli._signing import PassphraseFile, SignKey, ask_signing_key
-from privmix.cli.plan import design_options, make_plan, preprocessing_steps
 from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE
+from privmix.planning.flags import design_options, make_plan, preprocessing_steps
 from privmix.planning.plan import PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.records.bounded import Records
 from privmix.running.resources import parse_bytes, spare_memory
@@ -85,7 +65,9 @@ if TYPE_CHECKING:
 
 
 @app.command("release", no_args_is_help=True)
+@with_flags
 def release_command(
+    *,
     source: Annotated[
         Path, typer.Argument(metavar="INPUT", help=".parquet, .csv, .npz, .npy, .zarr, or a folder")
     ],
@@ -103,26 +85,8 @@ def release_command(
     image_column: ImageColumn = None,
     device: Device = None,
     design: Design = None,
-    mix_size: MixSize = None,
-    num_mixtures: NumMixtures = None,
-    sampling_prob: SamplingProb = None,
-    rows_per_class: RowsPerClass = None,
-    rows_per_record: RowsPerRecord = None,
-    class_prob: ClassProb = None,
-    classes_per_row: ClassesPerRow = None,
-    eligibility: Eligibility = None,
-    feature_budget: FeatureBudget = None,
-    weights: Weights = None,
-    alpha: Alpha = None,
-    weight_clip: WeightClip = None,
-    neighboring_relation: Relation = None,
-    label_balance: LabelBalance = None,
-    center: CenterOption = None,
-    class_counts: CountsOption = False,
-    select_features: SelectOption = None,
-    subspace: SubspaceOption = None,
-    random_projection: ProjectionOption = None,
-    unit_norm: UnitNormOption = False,
+    given: DesignFlags,
+    flags: StepFlags,
     unit_column: UnitColumn = None,
     max_records_per_unit: MaxRecordsPerUnit = None,
     on_bad_record: Annotated[
@@ -188,7 +152,6 @@ def release_command(
 
     """
     asked = locals()
-    given, flags = among(DESIGN_OPTIONS, asked), among(STEP_OPTIONS, asked)
     from privmix.backends import open_backend
     from privmix.engine import read_records, recheck_plan, release_records
     from privmix.inputs.extractor import FeaturesHeader
@@ -222,6 +185,8 @@ def release_command(
         assert schema is not None and epsilon is not None and delta is not None
         facts = read_schema(schema)
         options = design_options(facts.num_classes, **given)
+        preprocessing = preprocessing_steps(**flags)
+        note_centring(preprocessing)
         made = make_plan(
             facts,
             planned_sizes(facts),
@@ -229,7 +194,7 @@ def release_command(
             options,
             epsilon=epsilon,
             delta=delta,
-            preprocessing=preprocessing_steps(**flags),
+            preprocessing=preprocessing,
             unit=PrivacyUnit(unit_column, max_records_per_unit),
         )
     if made.data_schema is None:
