@@ -37,7 +37,7 @@ def test_commands_have_the_flags_of_the_table(command):
         due = {name: text for name, text in due.items() if name not in {*free, "--label-balance"}}
     found = {param.opts[0]: param for param in load_command(command).params}
     assert {name: found[name].help for name in due} == due
-    assert {param.opts[0] for param in load_command(command).params if param.is_flag} <= {
+    assert {param.opts[0] for param in load_command(command).params if getattr(param, "is_flag", False)} <= {
         "--class-counts", "--unit-norm", "--json", "--explain", "--dry-run", "--resume",
     }  # fmt: skip
 
