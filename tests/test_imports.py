@@ -20,7 +20,6 @@ ORDER = [
     "accounting",
     "theory",
     "plotting",
-    "table_schema",
     "schema",
     "sampling",
     "noise",
@@ -43,7 +42,7 @@ ORDER = [
     "datasets",
     "cli",
 ]
-MOST_FILES = 14  # directly under src/privmix
+MOST_FILES = 14  # directly under src/privmix, `__init__` and `__main__` counted
 
 
 def imported_modules(path: Path) -> set[str]:
@@ -68,7 +67,7 @@ def modules() -> list[Path]:
 
 def test_every_module_has_its_place():
     assert {room(path) for path in modules()} == set(ORDER)
-    files = [path for path in SOURCE.glob("*.py") if path.name != "__main__.py"]
+    files = list(SOURCE.glob("*.py"))
     assert len(files) <= MOST_FILES
 
 

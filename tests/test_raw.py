@@ -24,7 +24,7 @@ from privmix.features import make_extractor
 from privmix.inputs.parquet import parquet_files
 from privmix.inputs.raw import Limits, open_records
 from privmix.inputs.raw.blocks import object_array
-from privmix.table_schema import TableSchema
+from privmix.schema.table import TableSchema
 
 TABLE = TableSchema(
     columns=[

@@ -21,7 +21,7 @@ from privmix.inputs.raw import open_records
 from privmix.inputs.raw.template import schema_template
 from privmix.inputs.readers import open_labelled, read_labelled
 from privmix.records.binding import bound_records
-from privmix.table_schema import TableSchema
+from privmix.schema.table import TableSchema
 from test_cli import run  # noqa: F401
 
 NUMBER = {"name": "x", "type": "numeric", "lower": 0, "upper": 10_000}

@@ -20,7 +20,7 @@ from privmix.features import get_extractor
 from privmix.features.tabular import TabularExtractor, bucket, frequencies
 from privmix.inputs.raw import open_records
 from privmix.inputs.raw.blocks import object_array
-from privmix.table_schema import FourierFeatures, TableSchema
+from privmix.schema.table import FourierFeatures, TableSchema
 
 COLUMNS = [
     {"name": "age", "type": "numeric", "lower": 0, "upper": 100},

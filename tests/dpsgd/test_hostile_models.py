@@ -11,7 +11,7 @@ from safetensors.numpy import save
 
 from privmix import InvalidInputError
 from privmix.dpsgd import AugmentationPlan, LinearHead, Network, fit, trainer, verify_model
-from privmix.dpsgd.gradients import PrivateViews
+from privmix.dpsgd.private_views import PrivateViews
 from privmix.dpsgd.training_records import check_records
 from privmix.rng import MasterKey
 from privmix.running.ledger import Ledger

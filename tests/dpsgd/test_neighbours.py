@@ -11,7 +11,7 @@ from scipy.stats import chi2
 
 from privmix import InvalidInputError
 from privmix.dpsgd import AugmentationPlan, LinearHead, Network, trainer
-from privmix.dpsgd.gradients import PrivateViews
+from privmix.dpsgd.private_views import PrivateViews
 from privmix.dpsgd.trainer import Steps
 from privmix.dpsgd.training_records import as_samples, check_records
 from privmix.rng import MasterKey

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -18,13 +18,8 @@ from safetensors.numpy import load, save
 from privmix import _validate
 from privmix._validate import printable
 from privmix.dpsgd.augmentation import check_augmentation
-from privmix.dpsgd.gradients import (
-    GradientSource,
-    LinearHead,
-    Network,
-    PrivateViews,
-    predict_in_batches,
-)
+from privmix.dpsgd.gradients import GradientSource
+from privmix.dpsgd.head import LinearHead
 from privmix.dpsgd.model_certificate import (
     MODEL_NAME,
     RESEARCH_NAME,
@@ -35,11 +30,14 @@ from privmix.dpsgd.model_certificate import (
     read_state,
 )
 from privmix.dpsgd.modules import deterministic, environment
+from privmix.dpsgd.network import Network
+from privmix.dpsgd.private_views import PrivateViews
 from privmix.dpsgd.research import GradientHistograms
 from privmix.dpsgd.training_plan import TrainingConfig, TrainingPlan
 from privmix.dpsgd.training_records import (
     TrainingRecords,
     as_samples,
+    as_tensor,
     check_inputs,
     check_records,
     require,
@@ -95,7 +93,7 @@ class TrainedModel:
         due = self.certificate.feature_names
         check_names("inputs", names_of(inputs), due, "the model's certificate")
         array = check_inputs(inputs, self.certificate.config.input_shape, "inputs")
-        parts = predict_in_batches(self.model, array, self.state, batch_size)
+        parts = _scores_in_batches(self.model, array, self.state, batch_size)
         return np.asarray(np.concatenate(list(parts)))
 
     def predict(self, inputs: ArrayLike, *, batch_size: int = 32) -> NDArray[Any]:
@@ -352,3 +350,11 @@ def _seal(
     for path in [*folder.iterdir(), folder]:
         os.utime(path, (_FILE_TIME, _FILE_TIME))
     return certificate.digest()
+
+
+def _scores_in_batches(
+    model: LinearHead | Network, inputs: NDArray[Any], state: dict[str, NDArray[Any]], size: int
+) -> Iterator[NDArray[np.float64]]:
+    """Yield scores of ``size`` inputs at a time."""
+    for start in range(0, len(inputs), size):
+        yield model.scores(as_tensor(inputs[start : start + size], model.device), state)

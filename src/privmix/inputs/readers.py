@@ -42,7 +42,7 @@ from privmix.inputs.labels import refuse_floats
 from privmix.inputs.missing import MISSING
 from privmix.inputs.parquet import check_parts, index_columns, parquet_files, scan_parquet
 from privmix.schema import Target
-from privmix.table_schema import PLAIN, TextFormat
+from privmix.schema.table import PLAIN, TextFormat
 
 SUFFIXES = (".parquet", ".npz", ".npy", ".zarr", *TEXT_SUFFIXES)
 _BATCH_BYTES = 8 << 20

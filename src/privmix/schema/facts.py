@@ -10,7 +10,7 @@ from pydantic import field_validator, model_validator
 
 from privmix import _validate
 from privmix._validate import FrozenModel
-from privmix.table_schema import TableSchema
+from privmix.schema.table import TableSchema
 
 Target = Literal["class", "soft", "multilabel", "regression"]
 TARGETS: tuple[Target, ...] = ("class", "soft", "multilabel", "regression")
