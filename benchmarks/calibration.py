@@ -73,13 +73,16 @@ def main() -> None:
                 target_delta=delta,
             )
         except InvalidInputError as error:
-            print("refused:", design, sizes, options, epsilon, delta, error)
+            print("refused:", design, sizes, options, epsilon, delta, error, file=sys.stderr)
             refused += 1
             continue
         seconds.append(time.perf_counter() - start)
         ratios.append(achieved(config, delta) / epsilon)
         if not 0.99 <= ratios[-1] <= 1:
-            print(f"off target: {design} {sizes} {options} {epsilon} {delta} -> {ratios[-1]}")
+            print(
+                f"off target: {design} {sizes} {options} {epsilon} {delta} -> {ratios[-1]}",
+                file=sys.stderr,
+            )
     told = {
         "configs": arguments.configs,
         "refused": refused,

@@ -54,7 +54,10 @@ def test_refused(privmix, tmp_path):
         (["schema", "."], "--extractor for texts and images; received a folder"),
         (["schema", "--label", "y"], "INPUT: allowed is a table"),
         (["schema", "t.csv", "--label", "y", "--extractor", "pixels"], "drop t.csv, --label y"),
-        (["schema", "t.csv", "--unit-column", "z"], "--unit-column: allowed is a column of"),
+        (
+            ["schema", "t.csv", "--unit-column", "z"],
+            "--unit-column: allowed is a column that the first line of",
+        ),
         (["schema", "t.csv", "--label", "y", "--unit-column", "y"], "named once"),
         (["schema", "t.csv", "--label", "y", "--target", "yes"], "--target: allowed is one of"),
         (["schema", "t.csv", "--label", "y", "--label", "age", "--target", "class"], "1 column"),

@@ -493,3 +493,11 @@ def test_sizes_without_an_end_are_refused(changes, place):
     with pytest.raises(InvalidInputError, match=place):
         make_plan(None, sizes, others.pop("design", None), others, **target, **known, **unit)
     assert time.monotonic() - started < 10
+
+
+def test_a_field_that_is_there_twice_is_refused():
+    """Readers of JSON disagree on which of two values counts."""
+    plan = plan_release(make_schema(), target_epsilon=1.0, target_delta=1e-5, design="poisson")
+    text = plan.to_json().replace('"epsilon":', '"epsilon": 1e-3, "epsilon":', 1)
+    with pytest.raises(InvalidInputError, match="epsilon' twice"):
+        ReleasePlan.from_json(text)

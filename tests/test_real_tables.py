@@ -198,7 +198,18 @@ class TestShares:
         schema = {"classes": ["a", "b"], "num_records": 100, "table": {"columns": [DAY]}}
         (tmp_path / "s.json").write_text(json.dumps(schema))
         ledger = tmp_path / "l.sqlite"
-        run("ledger", "open", ledger, "--dataset-id", "p", "--epsilon-limit", 5, "--delta", 1e-5)
+        run(
+            "ledger",
+            "open",
+            "--ledger",
+            ledger,
+            "--dataset-id",
+            "p",
+            "--epsilon-limit",
+            5,
+            "--delta",
+            1e-5,
+        )
         words = ("release", tmp_path / "t.csv", "--label", "y", "--extractor", "tabular")
         words += ("--schema", tmp_path / "s.json", "--epsilon", 1, "--delta", 1e-5)
         words += ("--out", tmp_path / "r", "--on-bad-record", "zero")
@@ -212,16 +223,15 @@ class TestShares:
         assert allowed.code == 0 and "d: 95 bad cells" in allowed.err
 
     def test_the_first_fault_of_every_column_is_told_at_once(self):
-        frame = pd.DataFrame(
-            {"x": ["1", "-", "2", "?"], "d": ["2001-01-01", "2001-01-01", "n", ""]}
-        )
+        """Also those that are far behind the first."""
+        count = 20_000
+        frame = pd.DataFrame({"x": ["1"] * count, "d": ["2001-01-01"] * count})
+        frame.loc[[1, 3], "x"], frame.loc[count - 1, "d"] = "-", "n"
         told, notes = stopped(table(NUMBER, DAY), frame)
         assert "table[1], x" in told
-        assert notes[0] == "3 of 4 records read are bad"
-        assert (
-            "x: 2 bad cells, first table[1]" in notes[1]
-            and "d: 1 bad cell, first table[2]" in notes[2]
-        )
+        assert notes[0] == f"3 of {count} records read are bad"
+        assert "x: 2 bad cells, first table[1]" in notes[1]
+        assert f"d: 1 bad cell, first table[{count - 1}]" in notes[2]
 
     @pytest.mark.parametrize("word", ["na", "-", "#N/A", "<null>", " "])
     def test_words_among_numbers_name_the_option(self, word):
@@ -280,7 +290,7 @@ class TestShares:
 class TestLabels:
     @pytest.mark.parametrize(
         ("label", "words"),
-        [("1.0", 'state "classes"'), ("True", "write integers"), (" 1", "blanks")],
+        [("1.0", 'state "classes"'), ("True", "write integers"), (" 1", "blanks around")],
     )
     def test_labels_written_in_another_way_are_refused_with_the_remedy(
         self, tmp_path, label, words

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import math
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -25,12 +22,19 @@ from privmix.inputs.arrays import (
     npz_source,
     opened_npz,
 )
+from privmix.inputs.columns import (
+    features_of,
+    is_list,
+    is_number,
+    is_text,
+    label_column,
+    text_numbers,
+)
 from privmix.inputs.delimited import (
     BLOCK_BYTES,
     TEXT_SUFFIXES,
     fail_column,
     read_header,
-    read_numbers,
     readable,
     refuse_nameless,
     scan_text,
@@ -39,15 +43,12 @@ from privmix.inputs.delimited import (
 from privmix.inputs.extractor import FeaturesHeader
 from privmix.inputs.feature_names import Names
 from privmix.inputs.labels import refuse_floats
-from privmix.inputs.missing import MISSING
 from privmix.inputs.parquet import check_parts, index_columns, parquet_files, scan_parquet
 from privmix.schema import Target
 from privmix.schema.table import PLAIN, TextFormat
 
 SUFFIXES = (".parquet", ".npz", ".npy", ".zarr", *TEXT_SUFFIXES)
 _BATCH_BYTES = 8 << 20
-_WORDS = dict.fromkeys((b"true", b"True", b"TRUE"), 1.0)
-_WORDS |= dict.fromkeys((b"false", b"False", b"FALSE"), 0.0)
 _BUFFER_BYTES = 32 << 20
 _TEXT_BLOCK = 1 << 20
 _WIDEST_CELL = 64
@@ -210,15 +211,15 @@ class _Columns(NamedTuple):
 
     def of(self, path: Path, table: pa.Table) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Return the labels and the owners in a table."""
-        units = None if self.unit is None else _label_column(table.column(self.unit))
+        units = None if self.unit is None else label_column(table.column(self.unit))
         if self.target == "class":
             labels = table.column(self.labels[0])
             refuse_floats(f"{path}: {self.labels[0]}", labels, self.classes)
-            return _label_column(labels), units
+            return label_column(labels), units
         vectors = table.select(self.labels)
         if vectors.schema.field(0).type == pa.binary():
-            return _text_numbers(path, vectors), units
-        return _features_of(path, vectors), units
+            return text_numbers(path, vectors), units
+        return features_of(path, vectors), units
 
 
 def label_names(
@@ -333,7 +334,7 @@ def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
         for file, first, run in scan_parquet(
             files, names, start, batch_rows=rows, buffer_bytes=buffer
         ):
-            yield first, _features_of(file, run, first, vector_width)
+            yield first, features_of(file, run, first, vector_width)
 
     def guarded(start: int) -> Iterator[tuple[int, NDArray[Any]]]:
         try:
@@ -386,7 +387,7 @@ def _alike(one: pa.DataType, other: pa.DataType) -> bool:
     if pa.types.is_null(one) or pa.types.is_null(other):
         return True
     kinds = [k.value_type if pa.types.is_dictionary(k) else k for k in (one, other)]
-    for is_kind in (_is_number, _is_text, _is_list):
+    for is_kind in (is_number, is_text, is_list):
         if all(map(is_kind, kinds)):
             return True
     return bool(kinds[0] == kinds[1])
@@ -435,7 +436,7 @@ def _open_text(path: Path, columns: _Columns, form: TextFormat) -> LabelledSourc
         with readable(path, suffix_of(path)):
             for table in scan_text(path, features, form, block):
                 if first + table.num_rows > start:
-                    yield first, _text_numbers(path, table)
+                    yield first, text_numbers(path, table)
                 first += table.num_rows
 
     sample = next(run for _, run in passes(0))
@@ -445,158 +446,13 @@ def _open_text(path: Path, columns: _Columns, form: TextFormat) -> LabelledSourc
     return LabelledSource(source, np.concatenate(labels), owners, tuple(features))
 
 
-def _text_numbers(path: Path, table: pa.Table) -> NDArray[np.float64]:
-    """Read cells as numbers, each by itself; where it is no number it is NaN, a bad record.
-
-    A column of texts, none of which is a number, is refused with advice.
-    """
-    numbers = np.empty((table.num_rows, table.num_columns))
-    for place, name in enumerate(table.column_names):
-        cells = table.column(place).combine_chunks()
-        cells = cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
-        numbers[:, place] = read_numbers(cells, _text_number)
-        if np.isnan(numbers[:, place]).all() and not _all_missing(cells):
-            _fail_texts(path, name, "text")
-    return numbers
-
-
-def _all_missing(cells: pa.Array) -> bool:
-    words = pa.array([word.encode() for word in MISSING], cells.type)
-    return bool(pc.all(pc.or_(cells.is_null(), pc.is_in(cells, words))).as_py())
-
-
-def _text_number(cell: bytes | None) -> float:
-    """Return the number that a cell of delimited text is; NaN for no number."""
-    text = cell or b""
-    if text in _WORDS:
-        return _WORDS[text]
-    text = text.strip()
-    if re.fullmatch(b"0[xX][0-9a-fA-F]{1,16}", text):  # the bits of an integer
-        bits = int(text, 16)
-        return float(bits - (bits >> 63 << 64))
-    try:
-        return math.nan if b"_" in text else float(text)
-    except ValueError:
-        return math.nan
-
-
 def _as_classes(texts: NDArray[Any], classes: Sequence[int] | Sequence[str]) -> NDArray[Any]:
     """Return labels of a source that knows texts only: the classes that are written so."""
     written = {str(value): value for value in classes}
     return np.array([written.get(text, text) for text in texts], dtype=object)
 
 
-def _features_of(
-    path: Path, table: pa.Table, first: int = 0, width: int | None = None
-) -> NDArray[Any]:
-    """Turn feature columns into an array; ``first`` is the number of the first record in errors.
-
-    ``width`` is that of vectors in a column of lists, where it is known.
-    """
-    if table.num_columns == 1 and _is_list(table.schema.field(0).type):
-        return _list_column(path, table.column_names[0], table.column(0), first, width)
-    columns = zip(table.column_names, table.columns, strict=True)
-    return np.column_stack([_number_column(path, name, column) for name, column in columns])
-
-
 def _names_of(schema: pa.Schema) -> Names | None:
     """Return the names of feature columns; a column of vectors names none of their numbers."""
-    vectors = len(schema) == 1 and _is_list(schema.field(0).type)
+    vectors = len(schema) == 1 and is_list(schema.field(0).type)
     return None if vectors else tuple(schema.names)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    )
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    types = pa.types
-    checks = (types.is_string, types.is_large_string, types.is_string_view)
-    return any(check(kind) for check in (*checks, types.is_binary, types.is_large_binary))
-
-
-def _list_column(
-    path: Path, name: str, column: pa.ChunkedArray, start: int, width: int | None
-) -> NDArray[Any]:
-    """Return vectors as rows; a null one is a row of NaN, for the policy for bad records.
-
-    Of nulls alone whose ``width`` is not known the rows have no columns.
-    """
-    flat = column.combine_chunks()
-    there = flat.is_valid().to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(there)
-    flat = flat.drop_null()
-    widths = pa.compute.list_value_length(flat).to_numpy(zero_copy_only=False)
-    if len(rows):
-        wrong = np.flatnonzero(widths != widths[0])
-        if wrong.size:
-            _validate.fail(
-                f"{path}: {name}[{start + rows[wrong[0]]}]",
-                f"{widths[0]} numbers, as in record {start + rows[0]}",
-                int(widths[wrong[0]]),
-            )
-        width = int(widths[0])
-    values = _number_column(path, name, pa.chunked_array([flat.flatten()]))
-    if len(rows) == len(there):
-        return values.reshape(len(rows), width or 0)
-    vectors = np.full((len(there), width or 0), np.nan)
-    vectors[rows] = values.reshape(len(rows), width or 0)
-    return vectors
-
-
-def _number_column(path: Path, name: str, column: pa.ChunkedArray) -> NDArray[Any]:
-    kind = column.type
-    if pa.types.is_null(kind):  # a column without a single value
-        return np.full(len(column), np.nan)
-    if not _is_number(kind):
-        _fail_texts(path, name, kind)
-    if column.null_count:  # nulls become NaN, which the policy for bad records then meets
-        column = column.cast(pa.float64(), safe=False)  # rounds, as NumPy does
-    return np.asarray(column.to_numpy())
-
-
-def _fail_texts(path: Path, name: str, kind: object) -> NoReturn:
-    remedies = "--text-column or --image-column with --extractor turns raw records into numbers"
-    _validate.fail(f"{path}: {name}", f"a column of numbers ({remedies})", f"a column of {kind}")
-
-
-def _label_column(column: pa.ChunkedArray) -> NDArray[Any]:
-    """Return a column's values, bytes as the text that they are in UTF-8.
-
-    Other bytes stay what they are: no class and no owner, but their own record's fault alone.
-    """
-    if not pa.types.is_dictionary(column.type) and not pa.types.is_nested(column.type):
-        column = column.dictionary_encode()  # each distinct label is one Python object
-    if not pa.types.is_dictionary(column.type):
-        return np.array(column.to_pylist(), dtype=object)
-    found = [np.empty(0, dtype=object)]
-    for chunk in column.chunks:
-        distinct = np.array([*_distinct(chunk.dictionary), None], dtype=object)
-        found.append(distinct[chunk.indices.fill_null(len(distinct) - 1).to_numpy()])
-    return np.concatenate(found)
-
-
-def _distinct(values: pa.Array) -> list[Any]:
-    if not _is_text(values.type):
-        try:
-            return list(values.to_pylist())
-        except (OverflowError, ValueError) as error:  # a date beyond the years of Python
-            _validate.fail(
-                "a column of labels or owners", f"values that Python has, of {values.type}", error
-            )
-    raw = values.cast(pa.large_binary()).to_pylist()
-    return [None if value is None else _text_or_bytes(value) for value in raw]
-
-
-def _text_or_bytes(value: bytes) -> str | bytes:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value

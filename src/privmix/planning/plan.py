@@ -260,6 +260,7 @@ class ReleasePlan(FrozenModel):
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
             _validate.fail(place or "plan", "valid JSON", str(error)[:80])
+        _validate.refuse_repeated(place or "plan", text)
         if not isinstance(data, dict):
             _validate.fail(place or "plan", "a JSON object", type(data).__name__)
         own = {field.alias or name for name, field in cls.model_fields.items()}
