@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privmix import _validate
+from privmix.clipping import ClippedSum
 from privmix.dpsgd.augmentation import (
     Augmented,
 )
-from privmix.dpsgd.grid import ClippedSum, network_grid
+from privmix.dpsgd.grid import network_grid
 from privmix.dpsgd.modules import (
     Buffers,
     check_device,
@@ -242,7 +243,7 @@ class NetworkGradients:
         """See :class:`GradientSource`."""
         self._network.load(parameters)
         # Of the norm, not of the sensitivity: microbatches are clipped at C, too.
-        total = ClippedSum(self._num_parameters, self._config.clip_norm, self.grid)
+        total = ClippedSum(self._num_parameters, self._config.clip_norm, self.grid.units)
         for gradient in self._gradients(units, step):
             total.add(gradient.cpu().numpy())
         return total.total

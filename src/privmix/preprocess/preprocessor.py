@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors.numpy import save
 
 from privmix import _validate
-from privmix.clipping import FixedPoint
+from privmix.clipping import FixedPoint, clipped, rescaled
 from privmix.foreign.tensors import read_tensors
 from privmix.preprocess.statistics import noisy_statistics
 from privmix.preprocess.steps import (
@@ -28,7 +28,7 @@ from privmix.preprocess.steps import (
     charged,
     step_facts,
 )
-from privmix.preprocess.transforms import clipped, projected, random_signs, rescaled
+from privmix.preprocess.transforms import projected, random_signs
 from privmix.records.bounded import BoundedRecords, Records, TransformedRecords
 
 if TYPE_CHECKING:

@@ -5,35 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privmix.compiling import kernel
 
-if TYPE_CHECKING:
-    from privmix.rng import KeyStream
-
 Matrix = NDArray[np.float64]
-
-
-@kernel(nogil=True)
-def _scale_rows(rows: Matrix, clip_norm: float, always: bool) -> None:  # pragma: no cover
-    for i in range(rows.shape[0]):
-        largest = 0.0
-        for j in range(rows.shape[1]):
-            largest = max(largest, abs(rows[i, j]))
-        if largest == 0.0:
-            continue
-        # Dividing by the largest entry first keeps the squares of huge or tiny entries finite.
-        square = 0.0
-        for j in range(rows.shape[1]):
-            square += (rows[i, j] / largest) ** 2
-        length = math.sqrt(square)
-        if always or largest > clip_norm / length:
-            for j in range(rows.shape[1]):
-                rows[i, j] = rows[i, j] / largest * (clip_norm / length)
 
 
 @kernel(nogil=True)
@@ -46,20 +24,6 @@ def _project_rows(rows: Matrix, columns: Matrix, out: Matrix) -> None:  # pragma
                 out[i, r] += value * columns[j, r]
 
 
-def clipped(features: Matrix, clip_norm: float) -> Matrix:
-    """Return rows, those longer than ``clip_norm`` scaled down to it."""
-    rows = np.array(features, dtype=np.float64, order="C")
-    _scale_rows(rows, clip_norm, False)
-    return rows
-
-
-def rescaled(features: Matrix, clip_norm: float) -> Matrix:
-    """Return rows scaled to length ``clip_norm``; zero rows stay zero."""
-    rows = np.array(features, dtype=np.float64, order="C")
-    _scale_rows(rows, clip_norm, True)
-    return rows
-
-
 def projected(features: Matrix, directions: Matrix) -> Matrix:
     """Return (rows, r) products with the (r, d) ``directions``."""
     out = np.zeros((len(features), len(directions)))
@@ -70,6 +34,8 @@ def projected(features: Matrix, directions: Matrix) -> Matrix:
 @lru_cache(maxsize=4)
 def random_signs(seed: int, num_directions: int, num_features: int) -> Matrix:
     """Return the (num_directions, num_features) matrix of a random projection, read-only."""
+    from privmix.rng import KeyStream
+
     name = f"privmix random projection {seed} {num_directions} {num_features}"
     count = num_directions * num_features
     words = KeyStream(hashlib.sha256(name.encode()).digest()).words(math.ceil(count / 64))
