@@ -30,6 +30,7 @@ from privmix.publishing.card import CARD_NAME, dataset_card
 from privmix.publishing.certificate import FILE_NAME, Certificate
 from privmix.publishing.folder import Piece, file_digests, part_layout, part_name, write_part
 from privmix.publishing.release import Release, empty_preprocessor
+from privmix.publishing.sealing import set_file_times
 from privmix.publishing.signature import sign_folder
 from privmix.records.binding import bound_records, feature_source
 from privmix.records.bounded import Progress, Records
@@ -39,9 +40,6 @@ from privmix.running.journal import Charge, Journal, RunFolder, check_out, make_
 from privmix.running.ledger import ledger_charge
 from privmix.running.resources import parse_bytes, return_memory, spare_memory
 from privmix.running.shared_store import STATE_NAME, SharedParts, store_location
-
-# 1 January 2000: a date that archives of every kind can hold, the same for every release.
-_FILE_TIME = 946684800
 
 
 def release(
@@ -470,12 +468,12 @@ def _seal(
 
 
 def _make_alike(folder: Path) -> None:
-    """Give all files the usual modes and one fixed time: how long each took depends on the data."""
+    """Give all files the usual modes and one fixed time."""
     mask = os.umask(0)
     os.umask(mask)
     for path in [*folder.rglob("*"), folder]:
         path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
-        os.utime(path, (_FILE_TIME, _FILE_TIME))
+    set_file_times(folder)
 
 
 def recheck_plan(plan: ReleasePlan) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import monotonic
@@ -48,6 +47,7 @@ from privmix.noise import noise_stddev, rounded_gaussian
 from privmix.planning.recheck import recheck
 from privmix.publishing.certificate import FILE_NAME
 from privmix.publishing.folder import file_digests
+from privmix.publishing.sealing import set_file_times
 from privmix.records.bounded import Progress
 from privmix.rng import MasterKey
 from privmix.running.finished import check_sealed, read_checked, warn_of_damage, write_checked
@@ -56,7 +56,6 @@ from privmix.running.ledger import ledger_charge
 from privmix.sampling import bernoulli_inclusions
 
 _STATE_NAME = "state.safetensors"
-_FILE_TIME = 946684800  # 1 January 2000, the same for every model
 _CHECKPOINT_SECONDS = 30.0
 
 
@@ -346,9 +345,7 @@ def _seal(
         write_durably(folder / RESEARCH_NAME, text.encode())
     certificate = certificate.sealed(private=certificate.private, files=file_digests(folder))
     write_durably(folder / FILE_NAME, certificate.to_bytes())
-    # How long the training took depends on the records: all files get one fixed time.
-    for path in [*folder.iterdir(), folder]:
-        os.utime(path, (_FILE_TIME, _FILE_TIME))
+    set_file_times(folder)
     return certificate.digest()
 
 
