@@ -28,6 +28,7 @@ from privmix.cli._common import (
     verify_command_line,
     warn_of,
 )
+from privmix.cli._flags import LedgerFlags, with_flags
 from privmix.cli._raw import (
     ExtractorSpec,
     ImageColumn,
@@ -53,7 +54,9 @@ _METHODS = ("plain", "self-aug", "dp-mix-self", "dp-mix-diff", "pure-diff")
 
 
 @app.command("fit", no_args_is_help=True)
+@with_flags
 def fit_command(
+    *,
     source: Annotated[
         Path, typer.Argument(metavar="INPUT", help=".npz, .parquet or .csv, or raw records")
     ],
@@ -109,13 +112,7 @@ def fit_command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a training that was cut off.")
     ] = False,
-    ledger: Annotated[
-        Path | None, typer.Option(help="Ledger to charge before anything is drawn.")
-    ] = None,
-    dataset_id: Annotated[str | None, typer.Option(help="The data set's name there.")] = None,
-    who: Annotated[
-        str | None, typer.Option(help="By whom, for the ledger: free text [the login name].")
-    ] = None,
+    charged: LedgerFlags,
     research: Annotated[
         bool, typer.Option("--research", help="Keep gradient histograms: NOT PRIVATE.")
     ] = False,
@@ -237,8 +234,8 @@ def fit_command(
     public = None if synthetic is None else read_synthetic(synthetic, names, shape)
     check_training(plan, made, synthetic=public, research=research)
     charge = ledger_charge(
-        ledger,
-        dataset_id,
+        charged.ledger,
+        charged.dataset_id,
         plan.config.event,
         name=str(out),
         kind="model",
@@ -260,9 +257,9 @@ def fit_command(
             out=out,
             synthetic=public,
             resume=resume,
-            ledger=ledger,
-            dataset_id=dataset_id,
-            who=who,
+            ledger=charged.ledger,
+            dataset_id=charged.dataset_id,
+            who=charged.who,
             research=research,
             test_seed=test_seed,
             extractor=identity,

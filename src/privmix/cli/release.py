@@ -36,7 +36,7 @@ from privmix.cli._common import (
     verify_command_line,
     warn_of,
 )
-from privmix.cli._flags import DesignFlags, StepFlags, with_flags
+from privmix.cli._flags import DesignFlags, LedgerFlags, StepFlags, with_flags
 from privmix.cli._raw import (
     Device,
     ExtractorSpec,
@@ -104,13 +104,7 @@ def release_command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a run into --out that was cut off.")
     ] = False,
-    ledger: Annotated[
-        Path | None, typer.Option(help="Ledger to charge before anything is drawn.")
-    ] = None,
-    dataset_id: Annotated[str | None, typer.Option(help="The data set's name there.")] = None,
-    who: Annotated[
-        str | None, typer.Option(help="By whom, for the ledger: free text [the login name].")
-    ] = None,
+    charged: LedgerFlags,
     backend: Annotated[
         str, typer.Option(help="Where the mixing runs: local, dask or cuda; the rows are the same.")
     ] = "local",
@@ -202,13 +196,13 @@ def release_command(
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     unit_column = made.unit_column
     charge = ledger_charge(
-        ledger,
-        dataset_id,
+        charged.ledger,
+        charged.dataset_id,
         made.event,
         name=printable(out),
         kind="release",
         private=test_seed is None,
-        who=who,
+        who=charged.who,
     )
     threads = made.most_threads(limit) if threads is None else threads
     place = open_backend(backend, threads, scheduler, workers)
