@@ -21,8 +21,8 @@ from builders import make_schema
 from extractors import make_images, make_texts, save_sentence_model
 from privmix import Release, Schema, load_model, plan_release, release, verify
 from privmix.cli import main
-from privmix.cli._raw import kept_features
 from privmix.features import extraction, make_extractor
+from privmix.features.kept import kept_features
 from privmix.inputs.extractor import FeaturesHeader
 from privmix.running.journal import RunFolder
 
@@ -405,7 +405,7 @@ def test_another_release_to_the_same_place_leaves_the_first_ones_features(run, t
     write_images(source)
     write_schema(schema, 36)
     raw = ["--label", "label", "--image-column", "img", "--extractor", "pixels:size=6"]
-    with kept_features(out) as folder:
+    with kept_features(out, print) as folder:
         for content in ({}, {"features.parquet": "private"}):  # before the first part, and after
             for name, text in content.items():
                 (folder / name).write_text(text)

@@ -34,14 +34,14 @@ from privmix.cli._raw import (
     ImageColumn,
     MaxMissedShare,
     TextColumn,
-    build_extractor,
     check_columns,
     check_source,
     extract_with_progress,
-    kept_features,
     knows_labels,
+    load_extractor,
     open_raw,
     other_columns,
+    tell,
 )
 from privmix.inputs.tally import MAX_MISSED_SHARE
 from privmix.schema import Schema
@@ -151,6 +151,7 @@ def fit_command(
         plan_training,
         read_synthetic,
     )
+    from privmix.features.kept import kept_features
     from privmix.inputs.extractor import FeaturesHeader
     from privmix.inputs.feature_names import check_names
     from privmix.inputs.readers import read_labelled
@@ -170,7 +171,7 @@ def fit_command(
             _validate.fail("--backbone", "nothing beside --extractor", backbone)
         # A run that was cut off while it extracted has drawn nothing yet, so nothing to resume.
         resume = resume and RunFolder(target).is_unfinished
-        maker = build_extractor(extractor, device, facts)
+        maker = load_extractor(extractor, device, facts)
         raw = open_raw(
             source,
             maker,
@@ -245,7 +246,7 @@ def fit_command(
         charge.check()
     with ExitStack() as kept:
         if raw is not None:  # after everything that is known without the records
-            features = kept.enter_context(kept_features(target)) / "features.parquet"
+            features = kept.enter_context(kept_features(target, tell)) / "features.parquet"
             extract_with_progress(raw, maker, features, keep_parts=True)
             data = read_labelled(features, label="label", classes=names)
         bar = kept.enter_context(progress_bar("steps"))

@@ -44,13 +44,13 @@ from privmix.cli._raw import (
     MaxBadShare,
     MaxMissedShare,
     TextColumn,
-    build_extractor,
     check_columns,
     check_source,
     extract_with_progress,
-    kept_features,
+    load_extractor,
     open_raw,
     other_columns,
+    tell,
 )
 from privmix.cli._signing import PassphraseFile, SignKey, ask_signing_key
 from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE
@@ -61,6 +61,7 @@ from privmix.running.resources import parse_bytes, spare_memory
 from privmix.schema import Schema
 
 if TYPE_CHECKING:
+    from privmix.features.kept import kept_features
     from privmix.inputs.extractor import FeaturesHeader
 
 
@@ -214,7 +215,7 @@ def release_command(
             refuse_beside("--extractor", among(("features_key", "label_key", "labels"), asked))
             # A run that was cut off while it extracted has drawn nothing yet, so nothing to resume.
             resume = resume and unfinished
-            maker = build_extractor(extractor, device, made.data_schema)
+            maker = load_extractor(extractor, device, made.data_schema)
             records_of = open_raw(
                 source,
                 maker,
@@ -228,7 +229,7 @@ def release_command(
                 target=made.data_schema.target,
                 classes=made.data_schema.classes,
             )
-            source = kept.enter_context(kept_features(target)) / "features.parquet"
+            source = kept.enter_context(kept_features(target, tell)) / "features.parquet"
             unit_column = unit_column and "unit"
             many = 1 if made.data_schema.target == "class" else made.data_schema.num_classes
             label = [f"label{i}" for i in range(many)]
