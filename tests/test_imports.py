@@ -32,6 +32,7 @@ ORDER = [
     "preprocess",
     "planning",
     "mixer",
+    "rounds",
     "publishing",
     "backends",
     "features",

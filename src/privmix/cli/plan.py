@@ -30,6 +30,7 @@ from privmix.cli._common import (
     write_text,
 )
 from privmix.cli._flags import DesignFlags, StepFlags, with_flags
+from privmix.mechanism import ResidualConfig
 from privmix.planning.flags import design_options, make_plan, preprocessing_steps
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.planning.rule import recommend_design
@@ -178,6 +179,10 @@ def _plan_table(plan: ReleasePlan) -> Table:
             ("records in a row, planned", f"{part.mix_size:.6g}"),
             ("sampling probability", f"{part.sampling_prob:.6g}"),
             ("noise multiplier, joint", f"{part.noise_multiplier:.6g}"),
+        ]
+        if isinstance(part, ResidualConfig):
+            continue
+        rows += [
             ("noise multiplier, features", f"{part.feature_noise_multiplier:.6g}"),
             ("noise multiplier, labels", f"{part.labels}" if label is None else f"{label:.6g}"),
         ]

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict, get_args, get
 from privmix import _validate
 from privmix.accounting.events import NeighboringRelation
 from privmix.mechanism import Design
+from privmix.planning.rule import NUM_ROUNDS
 
 Check = Callable[[str, Any], Any]
 
@@ -82,8 +83,17 @@ def _each(*designs: Design, default: Any = None) -> dict[Design, Any]:
     return dict.fromkeys(designs, default)
 
 
-_MIXTURES: tuple[Design, ...] = ("poisson", "signed", "hybrid", "hierarchical", "uniform")
+_MIXTURES: tuple[Design, ...] = (
+    "poisson",
+    "signed",
+    "hybrid",
+    "adaptive",
+    "hierarchical",
+    "uniform",
+)
 _NOISY_LABELS: tuple[Design, ...] = ("poisson", "signed", "hierarchical", "uniform", "transposed")
+# The signed rows of ``adaptive`` only tell how far the public model may step in which direction.
+_PACE_BUDGET = 0.1
 
 
 class DesignOptions(TypedDict, total=False):
@@ -133,7 +143,16 @@ class DesignOptions(TypedDict, total=False):
         Option("balanced or random", {"hierarchical": "balanced"}, _one_of("balanced", "random")),
     ]
     feature_budget: Annotated[
-        float | None, Option("share of the budget for signed rows", {"hybrid": 0.25}, _share)
+        float | None,
+        Option(
+            "share of the budget for signed rows",
+            {"hybrid": 0.25, "adaptive": _PACE_BUDGET},
+            _share,
+        ),
+    ]
+    num_rounds: Annotated[
+        int | None,
+        Option("rounds of residual mixtures", {"adaptive": NUM_ROUNDS}, _validate.integer),
     ]
     weight_alpha: Annotated[
         float | None,

@@ -18,6 +18,7 @@ from privmix.mechanism import (
     DESIGNS,
     Design,
     ReleaseConfig,
+    adaptive_config,
     admits,
     check_target,
     hybrid_config,
@@ -30,6 +31,11 @@ from privmix.preprocess import Step, charged, plan_steps
 from privmix.schema import Schema
 
 _MOST_MIXTURES = 10**8
+
+
+# Of the public model. Clipped at 1/2, records that the model gets wrong count alike, and those that
+# it gets right count for less; on records set aside, 1/4 and 1 lost. See docs/theory/adaptive.md.
+_RESIDUAL_CLIP_NORM = 0.5
 
 
 def plan_release(
@@ -51,8 +57,8 @@ def plan_release(
         target_delta: Its delta, in (0, 1).
         design: One of ``mechanism.DESIGNS``, or ``auto``: what
             ``privmix.planning.rule.recommend_design`` puts first among the designs that have the
-            options given, with its sizes where none are given. ``stratified``, ``hybrid`` and
-            ``hierarchical`` need the target ``class``.
+            options given, with its sizes where none are given. ``stratified``, ``hybrid``,
+            ``adaptive`` and ``hierarchical`` need the target ``class``.
         preprocessing: Steps of ``privmix.preprocess``, in order. Charged ones spend their
             ``budget_share`` of the squared GDP parameter of the target; the mechanism gets what
             they leave. By default none for a given design; with ``auto``, centring where that is
@@ -65,7 +71,7 @@ def plan_release(
         **options: What the design lets you set, by keyword:
 
             - ``num_mixtures``: number of rows; ``schema.num_records`` by default (all but
-              ``stratified``; ``hybrid``: its signed rows).
+              ``stratified``; ``hybrid`` and ``adaptive``: their signed rows).
             - ``mix_size``: planned number of records in a row; by default 64, or half of all of them (all but
               ``stratified`` and ``transposed``).
             - ``label_balance``: label over feature noise multiplier; sqrt(2) by default (designs
@@ -76,7 +82,9 @@ def plan_release(
               enters (64), and ``add_or_remove_one`` or ``replace_one``.
             - ``class_prob``, ``eligibility``: ``hierarchical``: share of the rows that a class is
               open to (no default), and ``balanced`` (default) or ``random``.
-            - ``feature_budget``: ``hybrid``: share of the budget for the signed rows (0.25).
+            - ``feature_budget``: ``hybrid`` and ``adaptive``: share of the budget for the signed
+              rows (0.25; ``adaptive``: 0.1).
+            - ``num_rounds``: ``adaptive``: rounds of residual mixtures (30).
             - ``weight_alpha``, ``weight_clip``: ``uniform``: Dirichlet concentration and upper
               bound of random weights; equal weights by default.
 
@@ -185,7 +193,7 @@ def choose_design(
         _validate.fail("design", f"one that has the options {names}", "auto, which considers none")
     best = fitting[0]
     chosen = cast(DesignOptions, best.options | given)
-    return best.design, chosen, best.preprocessing or preprocessing or ()
+    return best.design, chosen, best.preprocessing if preprocessing is None else preprocessing
 
 
 def width_after(steps: tuple[Step, ...], num_features: int) -> int:
@@ -313,6 +321,12 @@ def configure(
         sums = _layout("stratified", sizes, {"sampling_prob": 1.0, "rows_per_class": 1})
         rows = _layout("signed", sizes, chosen)
         return hybrid_config(sums, rows, noise_multiplier, chosen["feature_budget"])
+    if design == "adaptive":
+        rows = _layout("signed", sizes, chosen)
+        rounds = {name: sizes[name] for name in ("num_records", "num_classes", "num_features")}
+        rounds["num_rounds"] = chosen["num_rounds"]
+        rounds["residual_clip_norm"] = _RESIDUAL_CLIP_NORM
+        return adaptive_config(rows, rounds, noise_multiplier, chosen["feature_budget"])
     return mixture_config(
         _layout(design, sizes, chosen), noise_multiplier, chosen.get("label_balance")
     )

@@ -24,6 +24,12 @@ def _project_rows(rows: Matrix, columns: Matrix, out: Matrix) -> None:  # pragma
                 out[i, r] += value * columns[j, r]
 
 
+def with_constant(features: Matrix, share: float, clip_norm: float) -> Matrix:
+    """Return (rows, d + 1) rows scaled by sqrt(1 - share), and a last column sqrt(share) clip_norm."""
+    constant = np.full((len(features), 1), math.sqrt(share) * clip_norm)
+    return np.hstack([math.sqrt(1 - share) * features, constant])
+
+
 def projected(features: Matrix, directions: Matrix) -> Matrix:
     """Return (rows, r) products with the (r, d) ``directions``."""
     out = np.zeros((len(features), len(directions)))
