@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-import privmix.engine
+import privmix.backends.parts
 from builders import make_data, make_plan, make_schema
 from privmix import (
     AdaptiveClassifier,
@@ -200,7 +200,7 @@ def test_a_resumed_run_reads_the_rounds_that_are_there(tmp_path, monkeypatch, af
     x, y = make_data(plan.data_schema, 300)
     whole = release(x, y, plan, out=tmp_path / "whole", test_seed=1, threads=1)
     written, drawn = [], []
-    write, publish = privmix.engine.write_part, Rounds.publish
+    write, publish = privmix.backends.parts.write_part, Rounds.publish
 
     def write_some(path, *arguments) -> None:
         if len(written) == after:
@@ -212,12 +212,12 @@ def test_a_resumed_run_reads_the_rounds_that_are_there(tmp_path, monkeypatch, af
         drawn.append(number)
         return publish(self, number, *arguments)
 
-    monkeypatch.setattr(privmix.engine, "write_part", write_some)
+    monkeypatch.setattr(privmix.backends.parts, "write_part", write_some)
     monkeypatch.setattr(Rounds, "publish", note)
     with pytest.raises(Stop):
         release(x, y, plan, out=tmp_path / "cut", test_seed=1, threads=2)
     kept = data_of(tmp_path / ".cut.run" / "release")
-    monkeypatch.setattr(privmix.engine, "write_part", write)
+    monkeypatch.setattr(privmix.backends.parts, "write_part", write)
     drawn.clear()
     release(x, y, plan, out=tmp_path / "cut", resume=True, test_seed=1, threads=2)
     assert data_of(tmp_path / "cut") == data_of(whole.folder)

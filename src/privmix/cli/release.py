@@ -61,7 +61,6 @@ from privmix.running.resources import parse_bytes, spare_memory
 from privmix.schema import Schema
 
 if TYPE_CHECKING:
-    from privmix.features.kept import kept_features
     from privmix.inputs.extractor import FeaturesHeader
 
 
@@ -149,6 +148,7 @@ def release_command(
     asked = locals()
     from privmix.backends import open_backend
     from privmix.engine import read_records, recheck_plan, release_records
+    from privmix.features.kept import kept_features
     from privmix.inputs.extractor import FeaturesHeader
     from privmix.inputs.readers import open_labelled
     from privmix.running.journal import RunFolder, check_out
