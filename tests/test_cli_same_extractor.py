@@ -26,7 +26,7 @@ def test_the_name_is_compared_before_a_model_is_loaded(monkeypatch):
 
     monkeypatch.setattr("privmix.features.named.build_extractor", load)
     for spec in ("sentence", "sentence:other", "nosuch"):
-        with pytest.raises(InvalidInputError, match="tabular.*received"):
+        with pytest.raises(InvalidInputError, match="tabular.*got"):
             same_extractor(due, spec, None)
 
 
@@ -41,7 +41,7 @@ def test_models_are_compared_by_name_before_a_hub_is_asked(monkeypatch, tmp_path
 
     monkeypatch.setattr("privmix.features.named.build_extractor", load)
     for spec in ("sentence:other", "sentence:other,device=cpu"):
-        with pytest.raises(InvalidInputError, match="model=known.*received 'sentence:other"):
+        with pytest.raises(InvalidInputError, match="model=known.*got 'sentence:other"):
             same_extractor(due, spec, None)
     assert not built
     for spec in ("sentence", "sentence:known", f"sentence:{tmp_path}"):

@@ -31,7 +31,7 @@ from privmix.running.ledger import Ledger
 def test_printable(text, shown):
     assert printable(text) == shown
     assert printable(shown) == shown
-    assert str(InvalidInputError("p", "a", text)) == f"p: allowed is a; received {shown}"
+    assert str(InvalidInputError("p", "a", text)) == f"p: expected a, got {shown}"
     assert len(printable("x" * 10**6, 100)) < 150
     assert printable(10**5000) == "a very long int"
 

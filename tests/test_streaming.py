@@ -172,7 +172,7 @@ class TestTruncatedInput:
         os.truncate(tmp_path / "x.npy", 200)
         self.refused(
             tmp_path / "x.npy",
-            "at least 288 bytes, as its header says; received 200",
+            "at least 288 bytes, as its header says, got 200",
             labels=tmp_path / "y.npy",
         )
 
@@ -181,12 +181,12 @@ class TestTruncatedInput:
         source = as_source("x", np.load(tmp_path / "x.npy", mmap_mode="r"))
         os.truncate(tmp_path / "x.npy", 200)
         assert source.read(0, 1).shape == (1, 5)
-        with pytest.raises(InvalidInputError, match="received the end of the file"):
+        with pytest.raises(InvalidInputError, match="got the end of the file"):
             source.read(0, 4)
 
     def test_bad_options(self, tmp_path):
         np.save(tmp_path / "x.npy", np.zeros((4, 5)))
-        self.refused(tmp_path / "x.npy", "--labels: allowed is the .npy file")
+        self.refused(tmp_path / "x.npy", "--labels: required: the .npy file")
         self.refused(tmp_path / "x.npy", "no such file", labels=tmp_path / "y.npy")
         np.savez(tmp_path / "x.npz", x=np.zeros((4, 5)))
         self.refused(tmp_path / "x.npz", "nothing, but for an .npy", labels=tmp_path / "x.npy")
@@ -320,6 +320,6 @@ def test_a_file_that_does_not_fit_is_swept(tmp_path, monkeypatch):
     )
     assert swept.count(0) >= 1
     assert streamed.certificate_digest == whole.certificate_digest
-    with pytest.raises(InvalidInputError, match="max_memory: allowed is at least .*MB"):
+    with pytest.raises(InvalidInputError, match="max_memory: expected at least .*MB"):
         release(mapped, y, plan, out=tmp_path / "t", max_memory=1000)
     assert not (tmp_path / "t").exists()

@@ -551,7 +551,7 @@ class TestRefusals:
         codes = iter(["0.0.9"])  # the first worker's
         monkeypatch.setattr(worker_module, "code_version", lambda: next(codes))
         monkeypatch.setattr(cluster_module, "code_version", lambda: "0.1.0")
-        self.refuse(tmp_path, "0.1.0, as here; received 0.0.9", scheduler=four.scheduler_address)
+        self.refuse(tmp_path, "0.1.0, as here, got 0.0.9", scheduler=four.scheduler_address)
 
     def test_what_other_code_is(self, tmp_path, monkeypatch):
         """Files of the library in another state, under the same version; another NumPy."""
@@ -567,7 +567,7 @@ class TestRefusals:
 
     def test_workers_that_do_not_see_the_store(self, tmp_path):
         """Other processes have another memory."""
-        words = "a place that worker tls.* can read and write; received another place"
+        words = "a place that worker tls.* can read and write, got another place"
         self.refuse(tmp_path, words, workers=1, threads=1, store="memory://release")
         assert shared_store.Objects("memory://release").names() == []
 

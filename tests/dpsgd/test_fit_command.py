@@ -144,7 +144,7 @@ def test_texts_through_an_extractor(texts, monkeypatch):
     CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
     again = evaluate(folder / "fitted", features, "--label", "intent", "--json")
     assert json.loads(again.stdout) == found
-    with pytest.raises(InvalidInputError, match="which the certificate names; received 'pixels'"):
+    with pytest.raises(InvalidInputError, match="which the certificate names, got 'pixels'"):
         evaluate(folder / "fitted", source, *RAW, "--extractor", "pixels")
     with pytest.raises(InvalidInputError, match=r"features of sentence\(digest"):
         np.savez(folder / "x.npz", x=np.zeros((2, 16)), y=["card", "lost"])

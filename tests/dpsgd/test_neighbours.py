@@ -98,9 +98,7 @@ def test_one_input_of_numbers_does_not_change_how_bytes_are_read():
     config = make_config()
     assert check_records(pixels, labels, config).inputs.dtype == np.uint8
     for odd in (images[0].astype(np.float32), pixels[0].astype(np.int64)):
-        with pytest.raises(
-            InvalidInputError, match="inputs: allowed is all of them bytes, or none"
-        ):
+        with pytest.raises(InvalidInputError, match="inputs: expected all of them bytes, or none"):
             check_records([*pixels[:3], odd], labels, config)
 
 

@@ -23,7 +23,7 @@ def test_a_release_may_be_given_by_its_folder(tmp_path, folder):
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize("given", [np.zeros((3, 2)), None, 5])
 def test_what_is_no_release_is_refused(learner, given):
-    with pytest.raises(InvalidInputError, match=r"release: allowed is .*folder.*no records"):
+    with pytest.raises(InvalidInputError, match=r"release: expected .*folder.*no records"):
         learner().fit(given)
 
 

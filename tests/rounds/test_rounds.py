@@ -273,7 +273,7 @@ class TestVerification:
             return vectors
 
         rewrite(sealed, tmp_path / "out", "features", change)
-        assert "allowed is finite numbers" in " ".join(verify(tmp_path / "out").reasons)
+        assert "expected finite numbers" in " ".join(verify(tmp_path / "out").reasons)
 
     def test_reordered_labels(self, sealed, tmp_path):
         rewrite(sealed, tmp_path / "out", "label", lambda labels, *_: labels[::-1])
@@ -380,13 +380,13 @@ class TestLearning:
     def test_a_prior_needs_an_intercept(self, sealed):
         with pytest.raises(InvalidInputError, match="none for a release without an intercept"):
             AdaptiveClassifier().fit(sealed, class_prior=[1, 1, 1])
-        with pytest.raises(InvalidInputError, match="class_prior: allowed is numbers"):
+        with pytest.raises(InvalidInputError, match="class_prior: expected numbers"):
             NoiseAwareClassifier().fit(sealed, class_prior="estimated")
 
     def test_other_designs_are_refused(self, tmp_path, poisson_plan):
         x, y = make_data(poisson_plan.data_schema, 60)
         made = release(x, y, poisson_plan, out=tmp_path / "out", test_seed=1)
-        with pytest.raises(InvalidInputError, match="release.design: allowed is one of adaptive"):
+        with pytest.raises(InvalidInputError, match="release.design: expected one of adaptive"):
             AdaptiveClassifier().fit(made)
 
 
@@ -420,7 +420,7 @@ def test_a_unit_is_protected_with_all_its_records(tmp_path):
 def test_a_store_is_refused_before_anything_is_drawn(tmp_path):
     plan = plan_for()
     x, y = make_data(plan.data_schema, 60)
-    with pytest.raises(InvalidInputError, match="store: allowed is nothing for design adaptive"):
+    with pytest.raises(InvalidInputError, match="store: not accepted for design adaptive"):
         release(x, y, plan, out=tmp_path / "out", store=tmp_path / "store")
     assert list(tmp_path.iterdir()) == []
 

@@ -97,7 +97,7 @@ def plan_command(
         others = among(("design", "noise_multiplier", "solve_for", "max_memory", "out"), asked)
         refuse_beside("--explain, which compares its own", given | flags | others)
         if unit != RECORD or "target" in known:
-            allowed = "nothing but records with classes: by those designs are compared"
+            allowed = "records with classes: by those designs are compared"
             _validate.fail("--explain", allowed, known.get("target", "a privacy unit"))
         _explain(known, epsilon, delta, as_json)
         return

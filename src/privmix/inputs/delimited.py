@@ -149,7 +149,7 @@ def fail_column(
             f"a column that the first line of {source} names{hint}, which has {len(names)}; "
             "without a first line of names, add one"
         )
-    _validate.fail(option, allowed, repr(wanted))
+    _validate.fail(option, allowed, f"{_validate.MISSING_COLUMN} {wanted!r}")
 
 
 def scan_text(

@@ -82,7 +82,7 @@ class Schema(FrozenModel):
         if isinstance(value, dict) and value.get("table") is None:
             for name in ("num_features", "feature_clip_norm"):
                 if name not in value:
-                    _validate.fail(name, "a value (the field is required)", "nothing")
+                    _validate.fail(name, "a value", "nothing")
         return value
 
     @model_validator(mode="after")
