@@ -223,10 +223,10 @@ class TestChangedInput:
         read = stream(plan, x, y)
         x[40, 1] = np.nan
         with pytest.raises(InvalidInputError, match="the same as when they were first read"):
-            read.part(32, 48)
-        assert read.part(0, 16).shape == (16, 5)
-        with pytest.raises(ValueError, match="no whole pieces"):
-            read.part(0, 13)
+            read.read(32, 48)
+        assert read.read(0, 16).shape == (16, 5)
+        with pytest.raises(ValueError, match="no whole batches"):
+            read.read(0, 13)
 
     def test_digests_agree_with_those_in_memory(self):
         plan = plan_for("poisson")
@@ -236,7 +236,7 @@ class TestChangedInput:
         whole = bound_records(x, y, plan.data_schema, "zero", max_bad_share=1.0)
         assert read.digest() == whole.digest()
         assert (read.num_clipped, read.num_replaced) == (whole.num_clipped, whole.num_replaced)
-        assert np.array_equal(read.part(0, 61), whole.features)
+        assert np.array_equal(read.read(0, 61), whole.features)
         assert repr(read) == "StreamedRecords(<private>)"
 
     def test_a_bad_record_is_refused_with_its_position(self):

@@ -402,11 +402,11 @@ def test_a_blank_record_and_one_of_zeros_are_not_the_same_input(in_memory):
     changed = x.copy()
     changed[4, 0] = np.nan
     blank = bound_records(changed, y, schema, "zero", max_bad_share=1.0, in_memory=in_memory)
-    assert np.array_equal(zeros.part(0, 10), blank.part(0, 10))
+    assert np.array_equal(zeros.read(0, 10), blank.read(0, 10))
     assert np.array_equal(zeros.labels, blank.labels)
     assert zeros.digest() != blank.digest()
     x[4, 0] = np.nan  # behind the back of what was read before
-    assert np.array_equal(zeros.part(0, 10), blank.part(0, 10))
+    assert np.array_equal(zeros.read(0, 10), blank.read(0, 10))
     assert not zeros.blank.any()
 
 

@@ -120,7 +120,7 @@ class TestNeighbours:
                 x, y, schema, "zero", units=patients(), in_memory=in_memory
             ).sampled(key.stream("units"), 3)
             assert records.in_memory == in_memory
-            found.append((records.part(0, 60), records.labels, records.blank))
+            found.append((records.read(0, 60), records.labels, records.blank))
         for one, other in zip(*found, strict=True):
             assert np.array_equal(one, other)
         assert np.count_nonzero(~found[0][2]) > 20

@@ -193,13 +193,15 @@ class FrozenModel(BaseModel):
 
     # Fields that are written only where they differ from their default, so that what was said
     # before there were such fields is said in the same bytes.
-    _seldom: ClassVar[tuple[str, ...]] = ()
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ()
 
     @model_serializer(mode="wrap")
     def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
         fields = type(self).model_fields
-        plain = [name for name in self._seldom if getattr(self, name) == fields[name].default]
+        plain = [
+            name for name in self._omitted_if_default if getattr(self, name) == fields[name].default
+        ]
         return {name: value for name, value in data.items() if name not in plain}
 
     def __init__(self, **data: Any) -> None:

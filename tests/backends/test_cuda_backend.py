@@ -72,7 +72,7 @@ def test_sums_are_exact_at_the_extremes(device, size, weight, monkeypatch, rng):
     )
     there = records_on_device(held, device)
     expected, got = (kind(5, 5, 3, weighted=weight == 1 << 14) for kind in (BlockSums, DeviceSums))
-    for sums, features in ((expected, values), (got, there.part(0, 700))):
+    for sums, features in ((expected, values), (got, there.read(0, 700))):
         for _ in range(15):  # past the 65536 records that 32 bits are enough for
             sums.add(features, labels, 16384, rows, some)
         sums.add_all(features, labels, 16384, rows[:2], np.arange(3, 600, dtype=np.int32))

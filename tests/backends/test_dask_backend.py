@@ -506,10 +506,10 @@ def test_a_worker_has_no_other_records(task):
         features=records.features[16:48],
         first=16,
     )
-    assert np.array_equal(some.part(32, 48), records.features[32:48])
+    assert np.array_equal(some.read(32, 48), records.features[32:48])
     for run in ((0, 16), (48, 60)):
         with pytest.raises(ValueError, match="not here"):
-            some.part(*run)
+            some.read(*run)
 
 
 class TestRefusals:

@@ -19,7 +19,7 @@ from sklearn.base import clone
 from extractors import make_images, make_texts, save_sentence_model, save_vision_model
 from privmix import InvalidInputError
 from privmix.features import get_extractor, make_extractor
-from privmix.features.base import BaseExtractor, BatchExtractor, make_identity, places_agree
+from privmix.features.base import BaseExtractor, BatchExtractor, make_identity, positions_agree
 from privmix.inputs.extractor import Extractor, ExtractorIdentity
 
 torch = pytest.importorskip("torch")
@@ -274,8 +274,8 @@ def test_a_vision_model_without_a_pooled_output_is_refused(tmp_path, kind):
 
 def test_places_agree_sees_companions():
     probe, companions = torch.ones(3), torch.randn(5, 3)
-    assert places_agree(lambda batches: [b * 2 for b in batches], probe, companions)
-    assert not places_agree(lambda batches: [b - b.mean() for b in batches], probe, companions)
+    assert positions_agree(lambda batches: [b * 2 for b in batches], probe, companions)
+    assert not positions_agree(lambda batches: [b - b.mean() for b in batches], probe, companions)
 
 
 @pytest.mark.parametrize("place", range(5))
@@ -286,7 +286,7 @@ def test_places_agree_sees_every_place(place):
             batch[place] = torch.nextafter(batch[place], torch.tensor(torch.inf))
         return found
 
-    assert not places_agree(run, torch.ones(3), torch.randn(5, 3))
+    assert not positions_agree(run, torch.ones(3), torch.randn(5, 3))
 
 
 @pytest.mark.parametrize("name", ["sentence", "vit", "scattering"])

@@ -16,7 +16,7 @@ from privmix.planning.plan import ReleasePlan
 from privmix.publishing.certificate import Certificate
 from privmix.publishing.folder import (
     WEIGHTS,
-    Piece,
+    TableBlock,
     part_features,
     part_layout,
     part_name,
@@ -38,31 +38,34 @@ def write_parts(
     backend: Backend,
     finished: FinishedFiles,
     progress: Progress | None,
-    layout: list[list[Piece]],
+    layout: list[list[TableBlock]],
 ) -> None:
     """Write the parts that are not there yet as they were finished."""
     missing = []
     done = 0
-    for number, pieces in enumerate(layout):
+    for number, table_blocks in enumerate(layout):
         if finished.is_whole(folder / part_name(number), part_name(number)):
-            done += sum(block.num_rows for _, block in pieces)
+            done += sum(block.num_rows for _, block in table_blocks)
         else:
-            missing.append((number, pieces))
-    tasks = [piece for _, pieces in missing for piece in pieces]
+            missing.append((number, table_blocks))
+    tasks = [table_block for _, table_blocks in missing for table_block in table_blocks]
     with closing(backend.rows(job, tasks)) as rows:
 
-        def pieces_done(pieces: list[Piece]) -> Iterator[tuple[int, Rows]]:
+        def finished_blocks(table_blocks: list[TableBlock]) -> Iterator[tuple[int, Rows]]:
             nonlocal done
-            for table, block in pieces:
+            for table, block in table_blocks:
                 yield table, next(rows)
                 done += block.num_rows
                 if progress is not None:
                     progress(done, plan.num_mixtures)
 
-        for number, pieces in missing:
+        for number, table_blocks in missing:
             name = part_name(number)
             write_part(
-                folder / name, plan.mechanism, pieces_done(pieces), partial(finished.record, name)
+                folder / name,
+                plan.mechanism,
+                finished_blocks(table_blocks),
+                partial(finished.record, name),
             )
 
 
@@ -89,7 +92,7 @@ def write_rounds(
     model = PublicModel.of(mechanism, plan.data_schema.feature_clip_norm, published)
     threads = backend.threads if isinstance(backend, LocalBackend) else default_threads()
     maker, weights = Rounds(rounds, job.records, job.key), model.first
-    for number, pieces in enumerate(layout[first:], start=first):
+    for number, table_blocks in enumerate(layout[first:], start=first):
         name = part_name(number)
         if finished.is_whole(folder / name, name):
             weights, features = part_features(folder, number)
@@ -100,7 +103,7 @@ def write_rounds(
             write_part(folder / name, mechanism, made, partial(finished.record, name))
         weights = model.after(weights, features)
         if progress is not None:
-            progress(mixtures.num_mixtures + pieces[-1][1].stop, plan.num_mixtures)
+            progress(mixtures.num_mixtures + table_blocks[-1][1].stop, plan.num_mixtures)
 
 
 def write_shared_parts(
@@ -114,7 +117,9 @@ def write_shared_parts(
     """Have the parts written to a store that are not known to be there, and read all of them back."""
     shared.store.claim()
     layout = list(enumerate(part_layout(plan.mechanism)))
-    sizes = {part_name(n): sum(block.num_rows for _, block in pieces) for n, pieces in layout}
+    sizes = {
+        part_name(n): sum(block.num_rows for _, block in table_blocks) for n, table_blocks in layout
+    }
     missing = [part for part in layout if part_name(part[0]) not in shared.digests]
     with closing(backend.parts(job, missing, shared.store)) as written:
         for name, digest in written:

@@ -174,11 +174,11 @@ def extract_with_progress(
         counts = extract(records, extractor, out, progress=progress, **options)
     bad = f", {counts.num_bad} bad ones blanked" if counts.num_bad else ""
     ERR.print(f"for your eyes only: features of {counts.num_records} records extracted{bad}")
-    tell_tally(records.tally)
+    report_tally(records.tally)
     return counts
 
 
-def tell_tally(tally: Tally) -> None:
+def report_tally(tally: Tally) -> None:
     """Say on standard error which columns have bad cells, and values that miss the schema."""
     for line in [*tally.faults(), *tally.misses()]:
         ERR.print(f"for your eyes only: {line}")

@@ -36,7 +36,7 @@ from privmix.cli._raw import (
     knows_labels,
     open_raw,
     other_columns,
-    tell_tally,
+    report_tally,
 )
 from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares, Tally
 
@@ -155,7 +155,7 @@ def evaluate_command(
         records.remedy = REMEDY
         with progress_bar("records") as progress:
             features, labels = transform_records(records, maker, progress)
-        tell_tally(records.tally)
+        report_tally(records.tally)
     else:
         if not features_as_given:
             check_features_header(str(source), header, scored.extractor)

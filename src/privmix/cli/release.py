@@ -262,7 +262,7 @@ def release_command(
                 place="--max-memory",
                 progress=progress,
             )
-        _tell_holder(records, made)
+        _report_to_holder(records, made)
         if dry_run:
             ERR.print("everything is in order; nothing was drawn, charged or written")
             if extractor is not None:
@@ -345,7 +345,7 @@ def _check_names(source: Path, found: tuple[str, ...] | None, schema: Schema) ->
         )
 
 
-def _tell_holder(records: Records, plan: ReleasePlan) -> None:
+def _report_to_holder(records: Records, plan: ReleasePlan) -> None:
     """Say on stderr what only the data holder may know."""
     assert plan.data_schema is not None
     schema, count = plan.data_schema, records.count

@@ -102,7 +102,7 @@ class ModelCertificate(Sealable):
 
     """
 
-    _seldom: ClassVar[tuple[str, ...]] = ("extractor", "feature_names")
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ("extractor", "feature_names")
 
     kind: Literal["model"] = "model"
     format_version: Literal[1] = 1

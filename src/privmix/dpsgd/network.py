@@ -98,7 +98,7 @@ class Network:
         with failures_refused("module", "one whose gradients can be taken"):
             check_memoryless("module", self.module, gradient, config, self.device)
             if self.records_per_call > 1:
-                self._check_places(config)
+                self._check_positions(config)
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
         """Return the parameters that are trained, with their names."""
@@ -193,7 +193,7 @@ class Network:
             parameter.grad_sample = None  # type: ignore[attr-defined]
         return torch.cat(parts, dim=1)[: len(records)]
 
-    def _check_places(self, config: TrainingConfig) -> None:
+    def _check_positions(self, config: TrainingConfig) -> None:
         """Refuse virtual batches if a record's gradient depends on its place or its companions."""
         import torch
 

@@ -168,7 +168,7 @@ class Preprocessor:
         kept = np.empty((records.count, width), dtype=np.int16)
         for start in range(0, records.count, records.run_records):
             stop = min(start + records.run_records, records.count)
-            transform(records.part(start, stop), records.blank[start:stop], kept[start:stop])
+            transform(records.read(start, stop), records.blank[start:stop], kept[start:stop])
         return BoundedRecords(features=kept, **facts)
 
     def run_next(self, records: Records, key: MasterKey) -> Preprocessor:

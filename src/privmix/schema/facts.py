@@ -56,7 +56,7 @@ class Schema(FrozenModel):
 
     """
 
-    _seldom: ClassVar[tuple[str, ...]] = (
+    _omitted_if_default: ClassVar[tuple[str, ...]] = (
         "table",
         "target",
         "max_labels",
