@@ -190,9 +190,12 @@ def test_columns_that_are_not_there(run, records, tmp_path):  # noqa: F811
     words = ("release", tmp_path / "raw.parquet", *RAW, "--schema", tmp_path / "schema.json")
     for options, place in (
         (("--label", "age"), r"\[0\], img, label column 'age': expected 2 numbers"),
-        (("--label", "age", "--label", "x"), "label: expected a column of .*'x'"),
+        (("--label", "age", "--label", "x"), "label: missing column 'x'; expected a column of"),
         (("--label", "age", "--label", "dose", "--label", "a"), "1 or 2 columns"),
-        (("--unit-column", "x", "--max-records-per-unit", 1), "unit column: expected a column"),
+        (
+            ("--unit-column", "x", "--max-records-per-unit", 1),
+            "unit column: missing column 'x'; expected a column",
+        ),
     ):
         refused = run(*words, *BUDGET, *options, "--out", "a")
         assert refused.code == 2

@@ -56,7 +56,7 @@ def test_refused(privmix, tmp_path):
         (["schema", "t.csv", "--label", "y", "--extractor", "pixels"], "drop t.csv, --label y"),
         (
             ["schema", "t.csv", "--unit-column", "z"],
-            "--unit-column: missing column .*; expected a column that the first line of",
+            "--unit-column: missing column 'z'; expected a column that the first line of",
         ),
         (["schema", "t.csv", "--label", "y", "--unit-column", "y"], "named once"),
         (["schema", "t.csv", "--label", "y", "--target", "yes"], "--target: expected one of"),

@@ -101,9 +101,9 @@ class TestFolderOfParquetFiles:
         [
             (
                 {"text": ["c"], "label": ["1"]},
-                "label: .* of int64, as in .*/0.parquet; .* of string",
+                "label: .* of int64, as in .*/0.parquet, .* of string",
             ),
-            ({"text": [3], "label": [1]}, "text: .* of string, as in .*/0.parquet; .* of int64"),
+            ({"text": [3], "label": [1]}, "text: .* of string, as in .*/0.parquet, .* of int64"),
             ({"text": ["c"]}, "label: missing column; expected the columns of"),
             ({"text": ["c"], "label": [1], "x": [1]}, "x: expected .*, got one more"),
         ],
@@ -394,7 +394,7 @@ class TestTexts:
         assert bad == [False, True, True, True, True, True]
         assert texts == ["good", *[None] * 5]
         assert labels == ["a", *[None] * 5]
-        with pytest.raises(InvalidInputError, match=r"t\.csv\[1\], text: expected a text"):
+        with pytest.raises(InvalidInputError, match=r"t\.csv\[1\], text: required: a text"):
             gather(open_records(tmp_path / "t.csv", **options))
 
     def test_a_number_is_no_text(self):
@@ -774,10 +774,10 @@ class TestRefused:
             (["a"], {"labels": [0, 1]}, "labels: expected one for each of the 1 records"),
             (3, {}, "a path, a table or a sequence"),
             (b"bytes", {}, "a path, a table or a sequence"),
-            (pa.table({"text": ["a"]}), {}, "text column: .*nothing"),
+            (pa.table({"text": ["a"]}), {}, "text column: required"),
             (pa.table({"text": ["a"]}), {"column": "x"}, "text column: .*'x'"),
             (pa.table({"text": ["a"]}), {"column": "text", "labels": [0]}, "named by label"),
-            (["a"], {"table": TABLE}, "nothing beside another kind"),
+            (["a"], {"table": TABLE}, "not accepted beside another kind"),
             (["a"], {"on_bad_record": "skip"}, "error, zero"),
         ],
     )

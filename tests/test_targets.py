@@ -122,8 +122,8 @@ class TestSchemas:
         [
             ("soft", {"classes": ["a"]}, "at least two"),
             ("soft", {"label_clip_norm": 1.5}, "at most 1.0"),
-            ("soft", {"max_labels": 1}, "nothing for target soft"),
-            ("soft", {"target_bounds": [(0, 1)] * 3}, "nothing for target soft"),
+            ("soft", {"max_labels": 1}, "not accepted for target soft"),
+            ("soft", {"target_bounds": [(0, 1)] * 3}, "not accepted for target soft"),
             ("multilabel", {"max_labels": None}, "max_labels: required: a number"),
             ("multilabel", {"max_labels": 4}, "at most 3"),
             ("multilabel", {"max_labels": 0}, "at least 1"),

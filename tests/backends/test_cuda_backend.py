@@ -115,8 +115,8 @@ def test_a_device_that_is_not_there(tmp_path):
     ("name", "options", "words"),
     [
         ("gpu", {}, "one of local, dask, cuda"),
-        ("local", {"scheduler": "tls://h:1"}, "scheduler.*nothing for backend local"),
-        ("cuda", {"workers": 2}, "workers.*nothing for backend cuda"),
+        ("local", {"scheduler": "tls://h:1"}, "scheduler.*not accepted for backend local"),
+        ("cuda", {"workers": 2}, "workers.*not accepted for backend cuda"),
     ],
 )
 def test_options_of_another_back_end(name, options, words):

@@ -611,7 +611,7 @@ class TestRefusals:
         self.refuse(tmp_path, "scheduler: .*a tls:// address", scheduler=four.scheduler_address)
 
     def test_a_scheduler_and_workers(self, tmp_path):
-        self.refuse(tmp_path, "nothing beside a scheduler", scheduler="tls://h:1", workers=2)
+        self.refuse(tmp_path, "not accepted beside a scheduler", scheduler="tls://h:1", workers=2)
 
 
 def client_credentials(security: Security) -> dict[str, str]:

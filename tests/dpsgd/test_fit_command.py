@@ -183,7 +183,10 @@ def test_an_extraction_that_was_cut_off_goes_on(texts, monkeypatch):
         ((*RAW,), "--extractor"),
         ((*RAW, "--extractor", "pixels:size=4"), "--text-column"),
         ((*RAW, "--extractor", "SPEC", "--backbone", "a:b"), "--backbone"),
-        ((*RAW, "--extractor", "SPEC", "--classes", "a,b"), "--classes.*nothing beside --schema"),
+        (
+            (*RAW, "--extractor", "SPEC", "--classes", "a,b"),
+            "--classes.*not accepted beside --schema",
+        ),
         ((*RAW[:2], "--label", "none", "--extractor", "SPEC"), "'none'"),
         ((*RAW[:2], "--extractor", "SPEC"), "--label"),
         ((*RAW, "--extractor", "SPEC", "--batch-size", "81"), "batch_size"),

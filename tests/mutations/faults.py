@@ -204,7 +204,7 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
-        _in("mechanism", "test_mechanism.py"),
+        _in("mechanism/mixtures", "test_mechanism.py"),
         (
             "labels cost nothing",
             "return 1 / math.sqrt(feature_change / feature**2 + label_part)",
