@@ -41,6 +41,7 @@ ORDER = [
     "dpsgd",
     "spending",
     "datasets",
+    "comparing",
     "cli",
 ]
 MOST_FILES = 14  # directly under src/privmix, `__init__` and `__main__` counted

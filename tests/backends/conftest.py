@@ -26,7 +26,7 @@ RELEASES = {
 def small_runs(monkeypatch) -> None:
     """Shards of 16 records and blocks of 16 rows, in this process."""
     for module in (records, binding):
-        monkeypatch.setattr(module, "piece_records", lambda num_features: 8)
+        monkeypatch.setattr(module, "batch_records", lambda num_features: 8)
     monkeypatch.setattr(mechanism, "shard_records", lambda num_features: 16)
     monkeypatch.setattr(
         mechanism.MixtureConfig,

@@ -52,7 +52,6 @@ Design = Annotated[
     str | None, typer.Option(help=f"One of {', '.join(DESIGNS)} [auto: see plan --explain].")
 ]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="Schema file (JSON).")]
-Label = Annotated[str | None, typer.Option("--label", help="Label column of a table.")]
 LabelColumns = Annotated[
     list[str] | None,
     typer.Option(

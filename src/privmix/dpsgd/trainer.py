@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from safetensors.numpy import load, save
+from scipy.special import softmax
 
 from privmix import _validate
 from privmix._validate import printable
@@ -41,6 +42,7 @@ from privmix.dpsgd.training_records import (
     check_records,
     require,
 )
+from privmix.features.applying import apply_extractor
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.feature_names import check_names, names_of
 from privmix.noise import noise_stddev, rounded_gaussian
@@ -54,6 +56,7 @@ from privmix.running.finished import check_sealed, read_checked, warn_of_damage,
 from privmix.running.journal import Journal, RunFolder, check_out, make_once, write_durably
 from privmix.running.ledger import ledger_charge
 from privmix.sampling import bernoulli_inclusions
+from privmix.schema import Target
 
 _STATE_NAME = "state.safetensors"
 _CHECKPOINT_SECONDS = 30.0
@@ -87,8 +90,29 @@ class TrainedModel:
         """The classes, in the order of the scores."""
         return self.certificate.config.classes
 
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The classes as an array, by scikit-learn's name."""
+        return np.asarray(self.classes)
+
+    @property
+    def target_(self) -> Target:
+        """What labels are: classes. Learners of releases have this, and the next two, as well."""
+        return "class"
+
+    @property
+    def extractor_(self) -> ExtractorIdentity | None:
+        """Identity of the feature extractor, or None."""
+        return self.certificate.extractor
+
+    @property
+    def private_(self) -> bool:
+        """Whether the training protects anybody."""
+        return self.certificate.private
+
     def scores(self, inputs: ArrayLike, *, batch_size: int = 32) -> NDArray[np.float64]:
         """Return scores of shape (count, num_classes): logarithms of probabilities, unnormalised."""
+        inputs = apply_extractor(inputs, self.certificate.extractor)
         due = self.certificate.feature_names
         check_names("inputs", names_of(inputs), due, "the model's certificate")
         array = check_inputs(inputs, self.certificate.config.input_shape, "inputs")
@@ -98,8 +122,15 @@ class TrainedModel:
     def predict(self, inputs: ArrayLike, *, batch_size: int = 32) -> NDArray[Any]:
         """Return the likeliest class of each input."""
         best = self.scores(inputs, batch_size=batch_size).argmax(axis=1)
-        classes: NDArray[Any] = np.asarray(self.classes)
-        return np.asarray(classes[best])
+        return np.asarray(self.classes_[best])
+
+    def predict_proba(self, inputs: ArrayLike, *, batch_size: int = 32) -> NDArray[np.float64]:
+        """Return class probabilities, (count, num_classes); nothing calibrates them."""
+        return np.asarray(softmax(self.scores(inputs, batch_size=batch_size), axis=1))
+
+    def score(self, inputs: ArrayLike, labels: ArrayLike) -> float:
+        """Return the accuracy on (count,) labels out of the classes."""
+        return float(np.mean(self.predict(inputs) == np.asarray(labels)))
 
 
 def fit(
@@ -114,6 +145,7 @@ def fit(
     ledger: str | Path | None = None,
     dataset_id: str | None = None,
     who: str | None = None,
+    units: ArrayLike | None = None,
     research: bool = False,
     test_seed: int | None = None,
     extractor: ExtractorIdentity | None = None,
@@ -125,7 +157,8 @@ def fit(
     Args:
         inputs: (count, *input_shape): bytes, which stand for 0 to 1, or finite real numbers.
             ``count`` need not be ``num_records``.
-        labels: (count,) values out of the plan's classes.
+        labels: (count,) values out of the plan's classes; (count, num_classes) weights, each record's
+            adding up to 1, for a plan with the target ``soft``.
         plan: What :func:`plan_training` returned.
         model: A linear head on a public backbone, or a network with public weights.
         out: Model folder; must not exist, or be empty. It appears whole or not at all.
@@ -135,6 +168,8 @@ def fit(
         ledger: Ledger file to charge before anything is drawn.
         dataset_id: The data set's name in the ledger.
         who: Who trains, for the ledger: free text; the login name by default.
+        units: (count,) integers or strings, the owner of each record, for a plan with a
+            ``unit_column``; a sample of at most ``max_records_per_unit`` of each takes part.
         research: Keep histograms of gradients before clipping, uncharged functions of private
             records: the model is stamped ``private: false``, and ``verify`` rejects it.
         test_seed: For tests only: a repeatable model that is **not private**.
@@ -156,7 +191,8 @@ def fit(
     config = plan.config
     names = None if feature_names is None else tuple(feature_names)
     check_names("inputs", names_of(inputs), names, "feature_names")
-    records = check_records(inputs, labels, config)
+    plan.unit.check_given(units is not None)
+    records = check_records(inputs, labels, config, units=units)
     parameters = model.initial_parameters(config)
     facts = _facts(model, config, parameters)
     certificate = ModelCertificate.for_plan(
@@ -165,7 +201,7 @@ def fit(
     charge = ledger_charge(
         ledger,
         dataset_id,
-        config.event,
+        plan.event,
         name=printable(out),
         kind="model",
         private=not research and test_seed is None,
@@ -186,12 +222,15 @@ def fit(
     def make(run: RunFolder, journal: Journal) -> str:
         nonlocal made_here
         key, device = journal.key, model.device
+        own = records
+        if plan.max_records_per_unit is not None:
+            own = records.sampled(key.stream("units"), plan.max_records_per_unit)
         samples = None if public is None else as_samples(public, config.num_classes, device)
         histograms = GradientHistograms(config) if research else None
         with deterministic(device):
-            views = PrivateViews(records, config, key, samples, device)
+            views = PrivateViews(own, config, key, samples, device)
             source = model.bind(views, len(parameters))
-            steps = Steps(config, records, source, key)
+            steps = Steps(config, own, source, key)
             trained = _train(steps, parameters, run.folder, histograms, progress)
         stamped = certificate.sealed(private=journal.private, files={})
         digest = _seal(run.release_folder, stamped, model.state(config, trained), histograms)
@@ -219,7 +258,7 @@ def check_training(
 ) -> TrainingRecords | None:
     """Refuse what :func:`fit` would refuse of its public arguments; return the synthetic records."""
     config = plan.config
-    recheck(config.event, plan.epsilon, plan.delta, plan.accountants)
+    recheck(plan.event, plan.epsilon, plan.delta, plan.accountants)
     with deterministic(model.device):
         model.check(config)
     if {"jitter", "blur", "sobel"} & set(config.augmentation.transforms):
@@ -227,7 +266,9 @@ def check_training(
     if config.microbatch_size != 1 and not research:
         allowed = "1, unless for research: pairs of records are formed by their order"
         _validate.fail("microbatch_size", allowed, config.microbatch_size)
-    public = None if synthetic is None else check_records(*synthetic, config, place="synthetic")
+    public = None
+    if synthetic is not None:
+        public = check_records(*synthetic, config, place="synthetic", target="class")
     config.augmentation.check_input(config.input_shape, 0 if public is None else public.count)
     with deterministic(model.device):
         check_augmentation(config.augmentation, config.input_shape, model.device)
@@ -247,6 +288,7 @@ class Steps:
         source: GradientSource,
         key: MasterKey,
     ) -> None:
+        records.check_sampled()
         self.config, self.source, self._key = config, source, key
         self._num_units = math.ceil(records.count / config.microbatch_size)
 

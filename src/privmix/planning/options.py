@@ -100,7 +100,13 @@ class DesignOptions(TypedDict, total=False):
     """What can be set about a design besides its noise; see ``privmix.plan_release``."""
 
     mix_size: Annotated[
-        float | None, Option("planned records in a row", _each(*_MIXTURES), _above_zero, "64")
+        float | None,
+        Option(
+            "planned records in a row",
+            _each(*_MIXTURES),
+            _above_zero,
+            "64, or by the rule of --design auto",
+        ),
     ]
     num_mixtures: Annotated[
         int | None,
@@ -148,6 +154,7 @@ class DesignOptions(TypedDict, total=False):
             "share of the budget for signed rows",
             {"hybrid": 0.25, "adaptive": _PACE_BUDGET},
             _share,
+            "by that rule, else 0.25, 0.1",
         ),
     ]
     num_rounds: Annotated[
@@ -183,7 +190,7 @@ class DesignOptions(TypedDict, total=False):
             "label over feature noise multiplier",
             _each(*_NOISY_LABELS, default=math.sqrt(2)),
             _above_zero,
-            "sqrt 2",
+            "sqrt 2, or by that rule",
         ),
     ]
 

@@ -32,6 +32,7 @@ from privmix.mechanism import (
     TableConfig,
 )
 from privmix.planning.memory import MemoryLayout, memory_layout
+from privmix.planning.notebook import facts_html
 from privmix.preprocess import RecordFacts, Step, charged, step_facts
 from privmix.running.resources import default_threads
 from privmix.schema import Schema
@@ -66,6 +67,14 @@ class PrivacyUnit(NamedTuple):
             # Replacing a unit by another changes the number of records.
             allowed = "nothing for a release under replace_one, whose number of records is fixed"
             _validate.fail("unit_column", allowed, self.column)
+
+    def check_given(self, given: bool) -> None:
+        """Refuse records without owners where owners are protected, and the other way round."""
+        if self.column is None and given:
+            _validate.fail("units", "nothing: the plan protects records, not units", "some")
+        if self.column is not None and not given:
+            allowed = f"the {self.column!r} of each record, which the plan protects"
+            _validate.fail("units", allowed, "nothing")
 
     def event(self, event: Event) -> Event:
         """Return an event of records as the unit sees it."""
@@ -206,6 +215,19 @@ class ReleasePlan(FrozenModel):
         return _most_threads(
             lambda threads: self.memory(self.mechanism.num_records, max_memory, threads)
         )
+
+    def _repr_html_(self) -> str:
+        """Show the plan in a notebook."""
+        steps = ", ".join(step.step for step in self.preprocessing) or "none"
+        facts = {
+            "design": self.design,
+            "rows": self.num_mixtures,
+            "preprocessing": steps,
+            "epsilon, delta": f"{stated_epsilon(self.epsilon)}, {self.delta}",
+            "peak memory": f"{self.peak_memory_bytes / 1e6:.0f} MB",
+            "disk": f"{self.disk_bytes / 1e6:.1f} MB",
+        }
+        return facts_html("privmix plan", facts)
 
     @property
     def unit(self) -> PrivacyUnit:

@@ -24,6 +24,7 @@ from privmix.accounting.stated import Statement, TradeoffCurve, statements
 from privmix.clipping import FixedPoint
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.mechanism import ReleaseConfig, TableConfig
+from privmix.planning.notebook import facts_html
 from privmix.planning.plan import ReleasePlan
 from privmix.preprocess import Step
 from privmix.publishing.sealing import Sealable
@@ -179,6 +180,16 @@ class Certificate(Sealable):
             files=files,
         )
         return made.sealed(private=private, files=files)
+
+    def _repr_html_(self) -> str:
+        """Show the certificate in a notebook."""
+        facts = {
+            "guarantee": self.statement,
+            "design": self.mechanism.design,
+            "rows": self.mechanism.num_mixtures,
+            "private": self.private,
+        }
+        return facts_html("privmix certificate", facts)
 
     @property
     def guarantee(self) -> Guarantee:
