@@ -42,13 +42,9 @@ def test_commands_have_the_flags_of_the_table(command):
     }  # fmt: skip
 
 
-def test_planning_in_python_names_every_option_and_its_default():
+def test_planning_in_python_describes_every_option():
     text = inspect.getdoc(plan_release) or ""
-    for name, option in OPTIONS.items():
-        assert f"``{name}``" in text
-        for default in option.defaults.values():
-            shown = "sqrt(2)" if name == "label_balance" else str(default)
-            assert default is None or shown in text
+    assert not [name for name in OPTIONS if f"``{name}``" not in text]
 
 
 @pytest.mark.parametrize(
