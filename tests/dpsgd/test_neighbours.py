@@ -11,7 +11,7 @@ from scipy.stats import chi2
 
 from privmix import InvalidInputError
 from privmix.dpsgd import AugmentationPlan, LinearHead, Network, trainer
-from privmix.dpsgd.gradients import PrivateViews
+from privmix.dpsgd.private_views import PrivateViews
 from privmix.dpsgd.trainer import Steps
 from privmix.dpsgd.training_records import as_samples, check_records
 from privmix.rng import MasterKey
@@ -98,9 +98,7 @@ def test_one_input_of_numbers_does_not_change_how_bytes_are_read():
     config = make_config()
     assert check_records(pixels, labels, config).inputs.dtype == np.uint8
     for odd in (images[0].astype(np.float32), pixels[0].astype(np.int64)):
-        with pytest.raises(
-            InvalidInputError, match="inputs: allowed is all of them bytes, or none"
-        ):
+        with pytest.raises(InvalidInputError, match="inputs: expected all of them bytes, or none"):
             check_records([*pixels[:3], odd], labels, config)
 
 

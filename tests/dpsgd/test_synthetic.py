@@ -43,7 +43,7 @@ def test_bad_images_are_named(tmp_path):
     with pytest.raises(InvalidInputError, match="at least one image"):
         read_synthetic(tmp_path / "made", ["cow", "dog"], (3, 8, 8))
     (tmp_path / "made" / "cow" / "0.png").write_bytes(b"no image")
-    with pytest.raises(InvalidInputError, match=r"0\.png: allowed is an image"):
+    with pytest.raises(InvalidInputError, match=r"0\.png: expected an image"):
         read_synthetic(tmp_path / "made", ["cow", "dog"], (3, 8, 8))
     with pytest.raises(InvalidInputError, match="one of the 2 classes"):
         read_synthetic(tmp_path / "made", ["cat", "dog"], (3, 8, 8))

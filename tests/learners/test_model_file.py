@@ -46,11 +46,11 @@ def test_wrong_files_are_refused(tmp_path):
         load_model(tmp_path / "none")
     (tmp_path / "fitted").mkdir()
     (tmp_path / "fitted" / "model.safetensors").write_bytes(b"")
-    with pytest.raises(InvalidInputError, match=r"privmix\.load_model; received a folder"):
+    with pytest.raises(InvalidInputError, match=r"privmix\.load_model, got a folder"):
         load_model(tmp_path / "fitted")
     for name, content in (("empty", b""), ("text", b"hello, world"), ("pickle", pickle.dumps(1))):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(InvalidInputError, match=f"{name}: allowed is a model file"):
+        with pytest.raises(InvalidInputError, match=f"{name}: expected a model file"):
             load_model(tmp_path / name)
     save_file({"coef": np.zeros((2, 3))}, tmp_path / "other")
     with pytest.raises(InvalidInputError, match="another safetensors file"):

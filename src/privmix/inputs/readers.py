@@ -45,7 +45,7 @@ from privmix.inputs.feature_names import Names
 from privmix.inputs.labels import refuse_floats
 from privmix.inputs.parquet import check_parts, index_columns, parquet_files, scan_parquet
 from privmix.schema import Target
-from privmix.table_schema import PLAIN, TextFormat
+from privmix.schema.table import PLAIN, TextFormat
 
 SUFFIXES = (".parquet", ".npz", ".npy", ".zarr", *TEXT_SUFFIXES)
 _BATCH_BYTES = 8 << 20
@@ -75,30 +75,9 @@ class LabelledSource(NamedTuple):
     feature_names: Names | None = None
 
 
-def read_labelled(
-    path: str | Path,
-    *,
-    label: str | Sequence[str] | None = None,
-    classes: Sequence[int] | Sequence[str] = (),
-    features_key: str | None = None,
-    label_key: str | None = None,
-    labels: str | Path | None = None,
-    target: Target = "class",
-    unit_column: str | None = None,
-    form: TextFormat = PLAIN,
-) -> LabelledData:
-    """Read a file of labelled feature vectors into memory; see :func:`open_labelled`."""
-    opened = open_labelled(
-        path,
-        label=label,
-        classes=classes,
-        features_key=features_key,
-        label_key=label_key,
-        labels=labels,
-        target=target,
-        unit_column=unit_column,
-        form=form,
-    )
+def read_labelled(path: str | Path, **options: Any) -> LabelledData:
+    """Read a file of labelled feature vectors into memory; ``options`` of :func:`open_labelled`."""
+    opened = open_labelled(path, **options)
     features = opened.features.read(0, opened.features.shape[0])
     return LabelledData(features, opened.labels, opened.units, opened.feature_names)
 
