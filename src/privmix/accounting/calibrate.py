@@ -129,7 +129,7 @@ class _Search:
     def epsilon(self, value: float) -> float:
         """The certified epsilon; unless ``fully``, the PLD's bound, which rarely is larger."""
         event = self.make_event(value)
-        inner, size = group_view(event)
+        inner, size, _ = group_view(event)
         bounds = None if self.fully or size > 1 else pld.epsilon_upper(inner, [self.delta])
         return certified_epsilon(event, self.delta) if bounds is None else bounds[0]
 
