@@ -288,10 +288,10 @@ class TestCommand:
             path.symlink_to(tmp_path / "elsewhere")
         result = self.run("sign", folder, "--key", write_key(tmp_path / "key"))
         assert result.exit_code == 1
-        assert "rows vary less than the stated noise" in result.stdout
+        assert "vary less than the stated noise" in result.stdout
         assert not path.is_file() or path.read_bytes() == b"junk"
         # What is wrong with the origin hides nothing either.
-        assert "rows vary less than the stated noise" in reasons(folder)
+        assert "vary less than the stated noise" in reasons(folder)
 
     @pytest.mark.parametrize("name", ["certificate.json.sig.extra", "certificate.json.sigs"])
     def test_a_file_whose_name_begins_as_the_signatures_is_not_signed(self, folder, tmp_path, name):

@@ -154,8 +154,6 @@ STEP_OPTIONS = (
     "random_projection",
     "unit_norm",
 )
-# Wrong usage as Typer reports it; the class itself has no public name.
-UsageError: type[Any] = typer.BadParameter.__mro__[1]
 
 
 def among(names: Iterable[str], arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,8 +176,11 @@ def read_text(path: Path) -> str:
         _validate.fail(str(path), allowed, error)
 
 
-def write_text(path: Path, text: str, *, new: bool = False) -> None:
-    """Write a file for ``--out``, whole or not at all; if ``new``, only where there is none."""
+def write_text(path: Path, text: str, *, new: bool = False, mode: int = 0o666) -> None:
+    """Write a file for ``--out``, whole or not at all; if ``new``, only where there is none.
+
+    ``mode`` are its permissions from the first byte on, less what the umask takes.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         if new and path.exists():
@@ -187,7 +188,8 @@ def write_text(path: Path, text: str, *, new: bool = False) -> None:
         if path.exists() and not path.is_file():  # a pipe, or a terminal
             path.write_text(text, encoding="utf-8")
             return
-        with temporary.open("x", encoding="utf-8") as file:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -9,6 +9,7 @@ from threading import Lock
 
 from privmix._validate import InvalidInputError
 from privmix.accounting import ComposedEvent, Event, account, format_epsilon
+from privmix.accounting.guarantee import number
 
 _spent: list[Event] = []
 _lock = Lock()
@@ -48,7 +49,7 @@ def unrecorded(event: Event, delta: float, what: str) -> Iterator[None]:
 def _warn(events: tuple[Event, ...], delta: float, what: str) -> None:
     try:
         cost = format_epsilon(account(ComposedEvent(events=events), delta).epsilon)
-        together = f"all {len(events)} times cost epsilon {cost} at delta {delta:g} together"
+        together = f"all {len(events)} times cost epsilon {cost} at delta {number(delta)} together"
     except InvalidInputError as error:
         together = f"all {len(events)} times have no common account ({error.received})"
     warnings.warn(
