@@ -159,8 +159,9 @@ def test_plan_from_sizes(run):
         "1e-5",
         "--json",
     ).json
-    assert (plan["design"], plan["num_mixtures"]) == ("hybrid", 10003 + 77)
-    assert [step["step"] for step in plan["preprocessing"]] == ["center", "unit_norm"]
+    assert (plan["design"], plan["num_mixtures"]) == ("adaptive", 10003 + 30 * 77)
+    steps = ["center", "unit_norm", "intercept"]
+    assert [step["step"] for step in plan["preprocessing"]] == steps
     assert 0.99 < plan["epsilon"] <= 1
     assert plan["neighboring_relation"] == "add_or_remove_one"
     assert plan["accountants"]["gdp"]["guarantee"] is False

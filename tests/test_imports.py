@@ -33,6 +33,7 @@ ORDER = [
     "preprocess",
     "planning",
     "mixer",
+    "rounds",
     "publishing",
     "backends",
     "features",

@@ -45,6 +45,7 @@ OPTIONS = {
     "signed": {"mix_size": 6, "num_mixtures": 20},
     "stratified": {"sampling_prob": 0.5, "rows_per_class": 6},
     "hybrid": {"mix_size": 6, "num_mixtures": 20},
+    "adaptive": {"mix_size": 6, "num_mixtures": 20, "num_rounds": 3},
     "hierarchical": {"mix_size": 4, "num_mixtures": 20, "class_prob": 0.5},
     "uniform": {"mix_size": 6, "num_mixtures": 20},
     "transposed": {"rows_per_record": 4, "num_mixtures": 20},

@@ -74,9 +74,10 @@ class TestAutomaticDesign:
         assert plan == plan_release(self.schema(), **self.target, design="auto")
         best = recommend_design(**sizes(10_000, 20, 100), epsilon=1.0, delta=1e-5)[0]
         assert plan.design == best.design
-        assert [step.step for step in plan.preprocessing] == ["center", "unit_norm"]
+        steps = ["center", "unit_norm", "intercept"]
+        assert [step.step for step in plan.preprocessing] == steps
         assert plan.preprocessing[0].budget_share == best.center_share
-        signed = plan.mechanism.components[-1]
+        signed = plan.mechanism.components[0]
         assert (signed.num_mixtures, signed.mix_size) == (best.num_mixtures, best.mix_size)
         assert 0.99 < plan.epsilon <= 1
 
@@ -91,8 +92,8 @@ class TestAutomaticDesign:
         plain = plan_release(self.schema(), **self.target, preprocessing=[])
         assert plain.preprocessing == ()
         few = plan_release(self.schema(), **self.target, num_mixtures=100)
-        assert few.mechanism.components[-1].num_mixtures == 100
-        assert few.mechanism.components[-1].mix_size > 200  # fewer rows afford larger ones
+        assert few.mechanism.components[0].num_mixtures == 100
+        assert few.mechanism.components[0].mix_size > 100  # fewer rows afford larger ones
 
     def test_options_that_no_considered_design_has(self):
         with pytest.raises(
@@ -324,7 +325,9 @@ def configs(draw):
             "neighboring_relation": draw(st.sampled_from(["add_or_remove_one", "replace_one"])),
         },
     }.get(design, {"mix_size": draw(st.floats(0.5, 40)), "num_mixtures": rows})
-    if design not in ("stratified", "hybrid"):
+    if design == "adaptive":
+        options["num_rounds"] = draw(st.integers(1, 5))
+    if design not in ("stratified", "hybrid", "adaptive"):
         options["label_balance"] = draw(st.floats(0.1, 10))
     return configure(sizes(40, 3, 4), design, options, draw(st.floats(0.05, 100)))
 
@@ -335,10 +338,17 @@ def test_sampler_noise_and_event_agree(config):
     """What the engine asks of the samplers and of the noise is what the event accounts for."""
     schema = make_schema(num_classes=3, num_features=4, num_records=40)
     records = bound_records(*make_data(schema, 40), schema)
-    events = config.event.events if config.design == "hybrid" else [config.event]
+    several = config.design in ("hybrid", "adaptive")
+    events = config.event.events if several else [config.event]
     for part, event in zip(config.components, events, strict=True):
         assert part.event == event
-        check_component(part, event, records)
+        if part.design == "residual":  # samples nobody; see tests/rounds
+            assert (event.noise_multiplier, event.count) == (
+                part.noise_multiplier,
+                part.num_mixtures / part.num_classes,
+            )
+        else:
+            check_component(part, event, records)
 
 
 def check_component(part, event, records) -> None:

@@ -19,8 +19,8 @@ SIZES = {"num_records": 10_000, "num_classes": 20, "num_features": 100}
 def test_alternatives_are_ranked_and_can_be_planned():
     found = recommend_design(**SIZES, epsilon=1.0, delta=1e-5)
     designs = sorted(a.design for a in found)
-    assert designs == sorted(2 * ["hybrid", "poisson", "signed", "stratified"])
-    assert sum(a.center_share is None for a in found) == 4
+    assert designs == sorted(2 * ["adaptive", "hybrid", "poisson", "signed", "stratified"])
+    assert sum(a.center_share is None for a in found) == 5
     errors = [a.predicted_error for a in found]
     assert errors == sorted(errors) and 0 < errors[0] < errors[-1] < 1
     schema = Schema(classes=range(20), num_features=100, num_records=10_000, feature_clip_norm=1.0)
@@ -34,9 +34,9 @@ def test_alternatives_are_ranked_and_can_be_planned():
             **alternative.options,
         )
         assert 0.99 < plan.epsilon <= 1
-        noise = plan.mechanism.components[-1].noise_multiplier
-        if alternative.design in ("signed", "hybrid"):  # what the formula took for granted
-            assert noise == pytest.approx(1.2, rel=0.1)
+        for part in plan.mechanism.components:
+            if part.design == "signed":  # what the formula took for granted
+                assert part.noise_multiplier == pytest.approx(1.2, rel=0.1)
 
 
 def test_the_share_for_centring_leaves_the_least_noise():
@@ -85,8 +85,37 @@ def test_many_classes_and_little_data_leave_nothing_for_the_covariance():
     hard = {"num_records": 1000, "num_classes": 100, "num_features": 500}
     assert recommend_design(**hard, epsilon=1.0, delta=1e-5)[0].design == "stratified"
     easy = {"num_records": 60_000, "num_classes": 10, "num_features": 1000}
-    best = recommend_design(**easy, epsilon=1.0, delta=1e-5)[0]
-    assert best.design == "hybrid" and best.feature_budget >= 0.4
+    best = recommend_design(**easy, epsilon=1.0, delta=1e-5)
+    assert best[0].design == "adaptive"
+    hybrid = next(a for a in best if a.design == "hybrid")
+    assert hybrid.feature_budget >= 0.4
+
+
+@pytest.mark.parametrize(
+    ("sizes", "epsilon", "expected"),
+    [
+        ((10_003, 77, 384), 0.5, True),
+        ((10_003, 77, 384), 8.0, True),
+        ((15_000, 150, 384), 0.5, False),
+        ((15_000, 150, 384), 1.0, True),
+        ((30_000, 1000, 128), 1.0, False),
+        ((500, 10, 100), 1.0, False),
+        ((2_000, 10, 384), 1.0, True),
+        ((500, 2, 50), 1.0, True),
+        ((50_000, 10, 2_048), 1.0, True),
+    ],
+)
+def test_rounds_are_for_classes_that_stand_out_of_their_noise(sizes, epsilon, expected):
+    names = ("num_records", "num_classes", "num_features")
+    found = recommend_design(**dict(zip(names, sizes, strict=True)), epsilon=epsilon, delta=1e-5)
+    assert (found[0].design == "adaptive") == expected
+
+
+def test_what_somebody_else_has_chosen_stays():
+    schema = Schema(classes=range(20), num_features=100, num_records=10_000, feature_clip_norm=1.0)
+    budget = {"target_epsilon": 1.0, "target_delta": 1e-5}
+    assert plan_release(schema, **budget).preprocessing[-1].step == "intercept"
+    assert plan_release(schema, **budget, preprocessing=[]).preprocessing == ()
 
 
 def test_multiclass_error_equals_simulation():

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from privmix._validate import InvalidInputError
     from privmix.engine import release
     from privmix.learners import (
+        AdaptiveClassifier,
         BiasCorrectedSGDClassifier,
         BiasCorrectedSGDRegressor,
         FisherClassifier,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
         load_model,
         save_model,
     )
-    from privmix.mechanism import HybridConfig, MixtureConfig
+    from privmix.mechanism import AdaptiveConfig, HybridConfig, MixtureConfig, ResidualConfig
     from privmix.planning.plan import ReleasePlan
     from privmix.planning.solve import plan_release
     from privmix.publishing.certificate import Certificate
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
 
 # The module that each public name comes from.
 _HOMES = {
+    "AdaptiveClassifier": "learners",
+    "AdaptiveConfig": "mechanism",
     "BiasCorrectedSGDClassifier": "learners",
     "BiasCorrectedSGDRegressor": "learners",
     "BoundedRecords": "records.bounded",
@@ -70,6 +73,7 @@ _HOMES = {
     "NoiseAwareRegressor": "learners",
     "Release": "publishing.release",
     "ReleasePlan": "planning.plan",
+    "ResidualConfig": "mechanism",
     "Schema": "schema",
     "TorchNetworkClassifier": "learners",
     "Verification": "publishing.verification",
@@ -95,6 +99,8 @@ _MODULES = (
 )
 
 __all__ = [
+    "AdaptiveClassifier",
+    "AdaptiveConfig",
     "BiasCorrectedSGDClassifier",
     "BiasCorrectedSGDRegressor",
     "BoundedRecords",
@@ -108,6 +114,7 @@ __all__ = [
     "NoiseAwareRegressor",
     "Release",
     "ReleasePlan",
+    "ResidualConfig",
     "Schema",
     "TorchNetworkClassifier",
     "Verification",

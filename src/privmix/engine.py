@@ -22,22 +22,33 @@ from privmix.inputs.extractor import Extractor, ExtractorIdentity
 from privmix.inputs.feature_names import check_names, names_of
 from privmix.inputs.labels import BadRecordPolicy
 from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares
+from privmix.mechanism import AdaptiveConfig
 from privmix.mixer import Rows
 from privmix.planning.plan import ReleasePlan
 from privmix.planning.recheck import recheck
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.publishing.card import CARD_NAME, dataset_card
 from privmix.publishing.certificate import FILE_NAME, Certificate
-from privmix.publishing.folder import Piece, file_digests, part_layout, part_name, write_part
+from privmix.publishing.folder import (
+    WEIGHTS,
+    Piece,
+    file_digests,
+    part_features,
+    part_layout,
+    part_name,
+    write_part,
+)
 from privmix.publishing.release import Release, empty_preprocessor
 from privmix.publishing.signature import sign_folder
 from privmix.records.binding import bound_records, feature_source
 from privmix.records.bounded import Progress, Records
 from privmix.rng import MasterKey, fresh_name
+from privmix.rounds.public_model import PublicModel
+from privmix.rounds.residuals import Rounds
 from privmix.running.finished import FinishedFiles, check_sealed, warn_of_damage
 from privmix.running.journal import Charge, Journal, RunFolder, check_out, make_once, write_durably
 from privmix.running.ledger import ledger_charge
-from privmix.running.resources import parse_bytes, return_memory, spare_memory
+from privmix.running.resources import default_threads, parse_bytes, return_memory, spare_memory
 from privmix.running.shared_store import STATE_NAME, SharedParts, store_location
 
 # 1 January 2000: a date that archives of every kind can hold, the same for every release.
@@ -265,6 +276,8 @@ def release_records(
     context = hashlib.sha256(plan.digest() + records.digest() + origin).digest()
 
     place = LocalBackend(threads) if backend is None else backend
+    if plan.design == "adaptive":
+        _check_rounds_place(store)
     made_here = False
 
     def prepare(run: RunFolder) -> None:
@@ -286,8 +299,11 @@ def release_records(
         mixed = _preprocess(folder, plan, _sampled(plan, records, key), key, finished)
         job = Job(plan.mechanism, mixed, key, sums_bytes=sums_bytes)
         shared = SharedParts.of_run(run, store)
-        if shared is None:
-            _write_parts(folder, plan, job, place, finished, progress)
+        if isinstance(plan.mechanism, AdaptiveConfig):
+            _write_rounds(folder, certificate, job, place, finished, progress)
+        elif shared is None:
+            layout = part_layout(plan.mechanism)
+            _write_parts(folder, plan, job, place, finished, progress, layout)
         else:
             shared = _write_shared_parts(run, plan, job, place, shared, progress)
         digests = {} if shared is None else shared.digests
@@ -325,6 +341,13 @@ def release_records(
         test_seed=test_seed,
     )
     return Release(out)
+
+
+def _check_rounds_place(store: str | None) -> None:
+    """Refuse a store for rounds, each of which is read for the next."""
+    if store is not None:
+        allowed = "nothing for design adaptive; plan another, such as --design hybrid"
+        _validate.fail("store", allowed, store)
 
 
 def check_units(plan: ReleasePlan, given: bool) -> None:
@@ -394,11 +417,12 @@ def _write_parts(
     backend: Backend,
     finished: FinishedFiles,
     progress: Progress | None,
+    layout: list[list[Piece]],
 ) -> None:
     """Write the parts that are not there yet as they were finished."""
     missing = []
     done = 0
-    for number, pieces in enumerate(part_layout(plan.mechanism)):
+    for number, pieces in enumerate(layout):
         if finished.is_whole(folder / part_name(number), part_name(number)):
             done += sum(block.num_rows for _, block in pieces)
         else:
@@ -419,6 +443,43 @@ def _write_parts(
             write_part(
                 folder / name, plan.mechanism, pieces_done(pieces), partial(finished.record, name)
             )
+
+
+def _write_rounds(
+    folder: Path,
+    certificate: Certificate,
+    job: Job,
+    backend: Backend,
+    finished: FinishedFiles,
+    progress: Progress | None,
+) -> None:
+    """Write what the rounds of design ``adaptive`` build on, and then round after round.
+
+    A round's weights follow from the rows of those before it, as they were published: a resumed run
+    reads them. The back end makes the signed rows; rounds are made by threads of this process.
+    """
+    mechanism, plan = certificate.mechanism, certificate.to_plan()
+    assert isinstance(mechanism, AdaptiveConfig) and plan.data_schema is not None
+    mixtures, rounds = mechanism.components
+    layout = part_layout(mechanism)
+    first = len(layout) - rounds.num_rounds
+    _write_parts(folder, plan, job, backend, finished, progress, layout[:first])
+    published = (rows for number in range(first) for rows in part_features(folder, number))
+    model = PublicModel.of(mechanism, plan.data_schema.feature_clip_norm, published)
+    threads = backend.threads if isinstance(backend, LocalBackend) else default_threads()
+    maker, weights = Rounds(rounds, job.records, job.key), model.first
+    for number, pieces in enumerate(layout[first:], start=first):
+        name = part_name(number)
+        if finished.is_whole(folder / name, name):
+            weights, features = part_features(folder, number)
+        else:
+            rows = maker.rows(number - first, weights, threads)
+            features = rows.features
+            made = [(WEIGHTS, rows._replace(features=weights)), (1, rows)]
+            write_part(folder / name, mechanism, made, partial(finished.record, name))
+        weights = model.after(weights, features)
+        if progress is not None:
+            progress(mixtures.num_mixtures + pieces[-1][1].stop, plan.num_mixtures)
 
 
 def _write_shared_parts(

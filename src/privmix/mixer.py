@@ -33,11 +33,15 @@ from privmix.sampling import (
 
 
 class Rows(NamedTuple):
-    """A run of published rows: features, and class indices or label weights or neither."""
+    """A run of published rows: features, and class indices or label weights or neither.
+
+    Rows of a round (``adaptive``) also have the public ``weights`` of the round, one vector a class.
+    """
 
     features: NDArray[np.float32]
     labels: NDArray[np.int64] | None = None
     label_weights: NDArray[np.float32] | None = None
+    weights: NDArray[np.float32] | None = None
 
 
 _NOISE_AT_ONCE = 1 << 16  # draws that stay in the cache until they are added
@@ -247,8 +251,9 @@ def make_mixers(
     key: MasterKey,
     sums: type[BlockSums] = BlockSums,
 ) -> list[Mixer]:
-    """Return the mixers of a release's tables; see :class:`Mixer`."""
+    """Return the mixers of a release's tables of mixtures; see :class:`Mixer`."""
     return [
         Mixer(config, records, key, table, sums)
         for table, config in enumerate(mechanism.components)
+        if isinstance(config, MixtureConfig)
     ]

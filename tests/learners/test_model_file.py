@@ -97,6 +97,7 @@ def test_what_cannot_be_saved(designs, make_blobs, tmp_path):
 def test_learners_by_name():
     assert set(LEARNERS) == {
         "noise-aware",
+        "adaptive",
         "kl-softmax",
         "fisher",
         "bias-corrected-sgd",

@@ -72,8 +72,10 @@ Eligibility = Annotated[
     str | None, typer.Option(help="hierarchical: balanced or random [balanced].")
 ]
 FeatureBudget = Annotated[
-    float | None, typer.Option(help="hybrid: share of the budget for signed rows [0.25].")
+    float | None,
+    typer.Option(help="hybrid, adaptive: share of the budget for signed rows [0.25, 0.1]."),
 ]
+NumRounds = Annotated[int | None, typer.Option(help="adaptive: rounds of residual mixtures [30].")]
 Weights = Annotated[str | None, typer.Option(help="uniform: dirichlet, for random weights.")]
 Alpha = Annotated[float | None, typer.Option(help="Dirichlet concentration.")]
 WeightClip = Annotated[float | None, typer.Option(help="Upper bound on a random weight.")]
@@ -140,6 +142,7 @@ DESIGN_OPTIONS = (
     "classes_per_row",
     "eligibility",
     "feature_budget",
+    "num_rounds",
     "weights",
     "alpha",
     "weight_clip",

@@ -30,6 +30,7 @@ from privmix.cli._common import (
     MaxRecordsPerUnit,
     MixSize,
     NumMixtures,
+    NumRounds,
     ProjectionOption,
     Relation,
     RowsPerClass,
@@ -50,6 +51,7 @@ from privmix.cli._common import (
     warn_of,
     write_text,
 )
+from privmix.mechanism import ResidualConfig
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.planning.rule import recommend_design
 from privmix.planning.solve import (
@@ -102,6 +104,7 @@ def plan_command(
     classes_per_row: ClassesPerRow = None,
     eligibility: Eligibility = None,
     feature_budget: FeatureBudget = None,
+    num_rounds: NumRounds = None,
     weights: Weights = None,
     alpha: Alpha = None,
     weight_clip: WeightClip = None,
@@ -351,6 +354,10 @@ def _plan_table(plan: ReleasePlan) -> Table:
             ("records in a row, planned", f"{part.mix_size:.6g}"),
             ("sampling probability", f"{part.sampling_prob:.6g}"),
             ("noise multiplier, joint", f"{part.noise_multiplier:.6g}"),
+        ]
+        if isinstance(part, ResidualConfig):
+            continue
+        rows += [
             ("noise multiplier, features", f"{part.feature_noise_multiplier:.6g}"),
             ("noise multiplier, labels", f"{part.labels}" if label is None else f"{label:.6g}"),
         ]

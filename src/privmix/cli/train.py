@@ -28,9 +28,9 @@ def train_command(
     learner: Annotated[
         str | None,
         typer.Option(
-            help="noise-aware; of the papers: kl-softmax, bias-corrected-sgd, network, fisher "
+            help="noise-aware; adaptive (releases of that design); of the papers: kl-softmax, bias-corrected-sgd, network, fisher "
             "(after a feature selection with squares, planned in Python); for releases of numbers: noise-aware-regression, "
-            "bias-corrected-sgd-regression [noise-aware, or noise-aware-regression for numbers]."
+            "bias-corrected-sgd-regression [noise-aware, adaptive for releases of that design, noise-aware-regression for numbers]."
         ),
     ] = None,
     image_shape: Annotated[
@@ -69,6 +69,8 @@ def train_command(
     if learner is None:
         numbers = target_of(published) == "regression"
         learner = "noise-aware-regression" if numbers else "noise-aware"
+        if published.design == "adaptive":
+            learner = "adaptive"
     made = LEARNERS[learner]()
     _set_options(made, learner, image_shape=shape, epochs=epochs, denoise=denoise)
     if (changed := check_files(published)) != []:

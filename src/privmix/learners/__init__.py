@@ -1,5 +1,6 @@
 """Learners that see a release and nothing else, with scikit-learn's interface."""
 
+from privmix.learners.adaptive import AdaptiveClassifier
 from privmix.learners.base import LinearClassifier, LinearRegressor, ReleaseLike
 from privmix.learners.bias_corrected_sgd import (
     BiasCorrectedSGDClassifier,
@@ -15,6 +16,7 @@ from privmix.learners.softmax import KLSoftmaxClassifier
 
 __all__ = [
     "LEARNERS",
+    "AdaptiveClassifier",
     "BiasCorrectedSGDClassifier",
     "BiasCorrectedSGDRegressor",
     "FisherClassifier",

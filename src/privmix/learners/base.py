@@ -23,6 +23,8 @@ from privmix.preprocess import Preprocessor
 from privmix.publishing.release import Release, Table
 from privmix.schema import Target
 
+_LEAST_PRIOR = 1e-12
+
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
 Block = tuple[NDArray[np.float32], NDArray[np.float32] | NDArray[np.int64]]
@@ -366,3 +368,18 @@ def clip_rows(features: Matrix, clip_norm: float) -> Matrix:
     norms = np.linalg.norm(unit, axis=1, keepdims=True)
     too_long = largest > clip_norm / np.maximum(norms, 1.0)
     return np.where(too_long, unit * (clip_norm / np.maximum(norms, 1.0)), features)
+
+
+def check_prior(given: ArrayLike | None, num_classes: int) -> Vector | None:
+    """Return a class prior that adds up to 1, or None for none."""
+    if given is None:
+        return None
+    allowed = f"counts, estimated, or {num_classes} numbers, none negative and not all 0"
+    try:
+        prior = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        _validate.fail("class_prior", allowed, repr(given))
+    if prior.shape != (num_classes,) or not ((prior >= 0).all() and 0 < prior.sum() < np.inf):
+        _validate.fail("class_prior", allowed, prior)
+    # A class of prior 0 is never predicted, with finite numbers.
+    return np.asarray(np.maximum(prior / prior.sum(), _LEAST_PRIOR))

@@ -7,7 +7,7 @@ import numpy as np
 from privmix.learners.base import LinearRule, Matrix, Vector
 from privmix.learners.class_means import Offsets
 from privmix.learners.population import PopulationMoments
-from privmix.learners.spectrum import shrink_eigenvalues
+from privmix.theory.spectrum import signal_variances
 
 # Eigenvectors found through noise miss some of the classes' scatter, so that subtracting all of it
 # would take more than is there. The share was chosen on held-out training records of three data
@@ -42,22 +42,6 @@ def _residual_spectrum(moments: PopulationMoments, offsets: Matrix) -> tuple[Vec
     scatter = _SCATTER_SHARE / len(offsets) * offsets.T @ offsets
     residual, basis = np.linalg.eigh(covariance - scatter)
     return np.maximum(residual, 0), basis
-
-
-def signal_variances(eigenvalues: Vector, noise: float, num_rows: int) -> Vector:
-    """Return what random-matrix theory expects along sample eigenvectors, less the noise.
-
-    Below d rows a covariance is singular, and subtracting from it can leave values below zero:
-    along those directions the rows say nothing, and the median of the others stands in.
-    """
-    keep = eigenvalues > 1e-3 * noise + 1e-9 * np.abs(eigenvalues).max()
-    if not keep.any():
-        return np.zeros_like(eigenvalues)
-    signal = np.maximum(shrink_eigenvalues(eigenvalues[keep], num_rows) - noise, 0)
-    rest = float(np.median(signal)) if num_rows < len(eigenvalues) else 0.0
-    variances = np.full_like(eigenvalues, rest)
-    variances[keep] = signal
-    return variances
 
 
 def ridge(variance: float, moments: PopulationMoments) -> float:

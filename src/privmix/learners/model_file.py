@@ -15,6 +15,7 @@ from privmix._validate import FrozenModel
 from privmix.foreign.files import read_file
 from privmix.foreign.tensors import read_tensors
 from privmix.inputs.extractor import ExtractorIdentity
+from privmix.learners.adaptive import AdaptiveClassifier
 from privmix.learners.base import LinearClassifier, LinearRegressor
 from privmix.learners.bias_corrected_sgd import (
     BiasCorrectedSGDClassifier,
@@ -33,6 +34,7 @@ Learner = LinearClassifier | LinearRegressor | TorchNetworkClassifier
 
 LEARNERS: dict[str, type[Learner]] = {
     "noise-aware": NoiseAwareClassifier,
+    "adaptive": AdaptiveClassifier,
     "kl-softmax": KLSoftmaxClassifier,
     "fisher": FisherClassifier,
     "bias-corrected-sgd": BiasCorrectedSGDClassifier,

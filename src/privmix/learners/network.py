@@ -20,9 +20,9 @@ from privmix.learners.base import (
     as_release,
     refuse_numbers,
 )
-from privmix.learners.discriminant import signal_variances
 from privmix.learners.moments import RowMoments
 from privmix.learners.softmax import DISTRIBUTIONS, Progress, Rows, training_rows
+from privmix.theory.spectrum import signal_variances
 
 if TYPE_CHECKING:
     import torch

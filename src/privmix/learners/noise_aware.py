@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from privmix import _validate
+from privmix.learners.adaptive import learn_rounds
 from privmix.learners.base import (
     HybridLike,
     LinearClassifier,
@@ -19,6 +20,7 @@ from privmix.learners.base import (
     ReleaseOrFolder,
     Vector,
     as_release,
+    check_prior,
 )
 from privmix.learners.calibration import HeldOut, logit_scale
 from privmix.learners.class_means import learn_class_means, relative_class_sizes
@@ -27,7 +29,6 @@ from privmix.learners.moments import RowMoments, class_means
 from privmix.learners.population import hybrid_moments, mixed_moments
 
 _FOLDS = 5
-_LEAST_PRIOR = 1e-12
 
 Learnt = tuple[LinearRule, list[HeldOut]]
 Means = tuple[Matrix, float]
@@ -133,6 +134,8 @@ class NoiseAwareClassifier(LinearClassifier):
     signal is about n/(4 K d) clip norms squared per direction against a squared noise multiplier
     of a few to hundreds.
 
+    ``adaptive``. The rounds have trained a model themselves: as ``AdaptiveClassifier``.
+
     Edge cases: more features than rows or records, a class without records (its offset is noise
     and rarely wins), all-zero rows (everything is the first class), one row in all, and an
     inclusion probability of 1 with public labels or signs.
@@ -183,13 +186,20 @@ class NoiseAwareClassifier(LinearClassifier):
 
         """
         release = as_release(release)
+        if release.design == "adaptive":
+            if isinstance(class_prior, str):
+                _validate.fail("class_prior", "numbers, for design adaptive", class_prior)
+            learnt = learn_rounds(release, class_prior)
+            self.class_prior_ = learnt.class_prior
+            self._keep(release, learnt.coef, learnt.intercept, learnt.logit_scale)
+            return self
         learn = _RULES[_validate.one_of("release.design", release.design, _RULES)]
         rule, judged = learn(release)
         scale = logit_scale(rule, judged)
         coef, intercept = rule.weights, -rule.weights @ rule.center
         if isinstance(class_prior, str):
             class_prior = _named_prior(class_prior, rule, release)
-        self.class_prior_ = _prior(class_prior, release.num_classes)
+        self.class_prior_ = check_prior(class_prior, release.num_classes)
         if self.class_prior_ is not None:
             coef, intercept = scale * coef, scale * intercept + np.log(self.class_prior_)
             scale = 1.0
@@ -208,17 +218,3 @@ def _named_prior(name: str, rule: LinearRule, release: ReleaseLike) -> Vector:
         sizes = np.asarray(counts, dtype=np.float64)
     sizes = np.maximum(sizes, 0.0)
     return sizes if sizes.any() else np.ones(len(sizes))
-
-
-def _prior(given: ArrayLike | None, num_classes: int) -> Vector | None:
-    if given is None:
-        return None
-    allowed = f"counts, estimated, or {num_classes} numbers, none negative and not all 0"
-    try:
-        prior = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        _validate.fail("class_prior", allowed, repr(given))
-    if prior.shape != (num_classes,) or not ((prior >= 0).all() and 0 < prior.sum() < np.inf):
-        _validate.fail("class_prior", allowed, prior)
-    # A class of prior 0 is never predicted, with finite numbers.
-    return np.asarray(np.maximum(prior / prior.sum(), _LEAST_PRIOR))

@@ -15,8 +15,8 @@ from privmix.learners.base import (
     as_release,
     target_bounds,
 )
-from privmix.learners.discriminant import signal_variances
 from privmix.learners.population import TargetMoments, target_moments
+from privmix.theory.spectrum import signal_variances
 
 # Designs whose rows carry mixed targets.
 REGRESSION_DESIGNS = ("poisson", "signed", "uniform", "transposed")
@@ -34,7 +34,7 @@ class NoiseAwareRegressor(LinearRegressor):
     are l s / (l^2 + v / t): s has error variance v, and t is the coefficients' mean square, an
     empirical-Bayes estimate. The shrinkage is of order 1 / rows, less than the standard error, and
     needs no tuning. Eigenvalues are corrected as random-matrix theory says
-    (``privmix.learners.spectrum``). One pass over the rows; d x d matrices are held.
+    (``privmix.theory.spectrum``). One pass over the rows; d x d matrices are held.
 
     ``signed`` rows show no means: their model has no intercept on targets scaled to [-1, 1]. Add a
     constant feature where one is needed (``TableSchema.constant`` for tables). ``num_records`` is

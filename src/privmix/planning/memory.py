@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from privmix import _validate
-from privmix.mechanism import MixtureConfig, ReleaseConfig
+from privmix.mechanism import MixtureConfig, ReleaseConfig, ResidualConfig, TableConfig
 from privmix.records.bounded import piece_records, shard_records
 from privmix.running.resources import default_memory
 from privmix.sampling import RowBlock
@@ -87,7 +87,8 @@ def memory_layout(
     shard = min(num_records, shard_records(width))
     # One shard is added while the next is read.
     fixed += 2 * shard * 2 * width + 3 * shard * choices
-    sizes = [sum_bytes(part, block, num_records) for part in parts for block in part.blocks]
+    swept = [part for part in parts if isinstance(part, MixtureConfig)]
+    sizes = [sum_bytes(part, block, num_records) for part in swept for block in part.blocks]
     least = max(fixed + max(sizes), accountant)
     if max_memory is not None and least > limit:
         needed = f"at least {-(-min(least, whole) // 10**6)}MB for this release"
@@ -109,8 +110,10 @@ def sum_bytes(config: MixtureConfig, block: RowBlock, num_records: int) -> int:
     return row * block.num_rows
 
 
-def _working_bytes(config: MixtureConfig, threads: int) -> int:
+def _working_bytes(config: TableConfig, threads: int) -> int:
     """Blocks in the making, and finished ones that wait to be written."""
+    if isinstance(config, ResidualConfig):
+        return _round_bytes(config, threads)
     rows = max(block.num_rows for block in config.blocks)
     numbers = rows * config.row_width
     # Sums, published values, and their copies on the way into a file.
@@ -118,3 +121,14 @@ def _working_bytes(config: MixtureConfig, threads: int) -> int:
     mixed = min(config.inclusion_prob * config.shard_records, 2 * config.mix_size + 16)
     drawing = 64 * rows * max(1, round(mixed)) if config.inclusion_prob < 1 else 0
     return (threads + 2) * block + threads * (drawing + _PER_THREAD)
+
+
+def _round_bytes(config: ResidualConfig, threads: int) -> int:
+    """Sums of a round in every thread, its weights, and the second moments of the signed rows.
+
+    Of these there are the matrix, a part of it in the making, and its eigenvectors with what finding
+    them takes.
+    """
+    width, numbers = config.num_features, config.num_classes * config.num_features
+    records = piece_records(width) * 10 * config.num_classes
+    return 8 * (6 * width**2 + (3 * threads + 8) * numbers) + threads * (records + _PER_THREAD)

@@ -28,8 +28,8 @@ from privmix.accounting.guarantee import Guarantee
 from privmix.accounting.stated import stated_epsilon
 from privmix.mechanism import (
     Design,
-    MixtureConfig,
     ReleaseConfig,
+    TableConfig,
 )
 from privmix.planning.memory import MemoryLayout, memory_layout
 from privmix.preprocess import RecordFacts, Step, charged, step_facts
@@ -351,11 +351,13 @@ def claim(claimed_event: Event, delta: float) -> dict[str, Any]:
 def _disk_bytes(
     config: ReleaseConfig, schema: Schema | None, preprocessing: tuple[Step, ...]
 ) -> int:
-    def table(part: MixtureConfig) -> int:
-        return part.num_mixtures * (4 * part.row_width + (8 if part.labels == "public" else 0))
+    def table(part: TableConfig) -> int:
+        numbers = part.row_width * (2 if part.design == "residual" else 1)  # rows and weights
+        return part.num_mixtures * (4 * numbers + (8 if part.labels == "public" else 0))
 
     results = sum(_result_sizes(config, schema, preprocessing))
-    return sum(map(table, config.components)) + 8 * results + (64 << 10)
+    parts: tuple[TableConfig, ...] = config.components
+    return sum(map(table, parts)) + 8 * results + (64 << 10)
 
 
 def _result_sizes(

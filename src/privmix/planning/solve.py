@@ -20,13 +20,14 @@ from privmix.mechanism import (
     DESIGNS,
     Design,
     ReleaseConfig,
+    adaptive_config,
     admits,
     check_target,
     hybrid_config,
     mixture_config,
 )
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes, whole_event
-from privmix.planning.rule import TUNED_DESIGNS, recommend_design
+from privmix.planning.rule import NUM_ROUNDS, TUNED_DESIGNS, recommend_design
 from privmix.preprocess import Step, charged, plan_steps
 from privmix.schema import Schema
 
@@ -44,6 +45,7 @@ class DesignOptions(TypedDict, total=False):
     class_prob: float | None
     eligibility: Literal["balanced", "random"] | None
     feature_budget: float | None
+    num_rounds: int | None
     weight_alpha: float | None
     weight_clip: float | None
     neighboring_relation: NeighboringRelation | None
@@ -55,6 +57,7 @@ OPTIONS: dict[Design, tuple[str, ...]] = {
     "signed": ("mix_size", "num_mixtures", "label_balance"),
     "stratified": ("sampling_prob", "rows_per_class"),
     "hybrid": ("mix_size", "num_mixtures", "feature_budget"),
+    "adaptive": ("mix_size", "num_mixtures", "feature_budget", "num_rounds"),
     "hierarchical": ("mix_size", "num_mixtures", "class_prob", "eligibility", "label_balance"),
     "uniform": ("mix_size", "num_mixtures", "weight_alpha", "weight_clip", "label_balance"),
     "transposed": ("rows_per_record", "num_mixtures", "neighboring_relation", "label_balance"),
@@ -66,7 +69,13 @@ _DEFAULTS: dict[str, Any] = {
     "feature_budget": 0.25,
     "neighboring_relation": "add_or_remove_one",
     "label_balance": math.sqrt(2),
+    "num_rounds": NUM_ROUNDS,
 }
+# The signed rows of ``adaptive`` only tell how far the public model may step in which direction.
+_OWN_DEFAULTS: dict[Design, dict[str, Any]] = {"adaptive": {"feature_budget": 0.1}}
+# Of the public model. Clipped at 1/2, records that the model gets wrong count alike, and those that
+# it gets right count for less; on records set aside, 1/4 and 1 lost. See docs/theory/adaptive.md.
+_RESIDUAL_CLIP_NORM = 0.5
 
 
 def plan_release(
@@ -88,8 +97,8 @@ def plan_release(
         target_delta: Its delta, in (0, 1).
         design: One of ``mechanism.DESIGNS``, or ``auto``: what
             ``privmix.planning.rule.recommend_design`` puts first among the designs that have the
-            options given, with its sizes where none are given. ``stratified``, ``hybrid`` and
-            ``hierarchical`` need the target ``class``.
+            options given, with its sizes where none are given. ``stratified``, ``hybrid``,
+            ``adaptive`` and ``hierarchical`` need the target ``class``.
         preprocessing: Steps of ``privmix.preprocess``, in order. Charged ones spend their
             ``budget_share`` of the squared GDP parameter of the target; the mechanism gets what
             they leave. By default none for a given design; with ``auto``, centring where that is
@@ -102,7 +111,7 @@ def plan_release(
         **options: What the design lets you set, by keyword:
 
             - ``num_mixtures``: number of rows; ``schema.num_records`` by default (all but
-              ``stratified``; ``hybrid``: its signed rows).
+              ``stratified``; ``hybrid`` and ``adaptive``: their signed rows).
             - ``mix_size``: planned number of records in a row; by default 64, or half of all of them (all but
               ``stratified`` and ``transposed``).
             - ``label_balance``: label over feature noise multiplier; sqrt(2) by default (designs
@@ -113,7 +122,9 @@ def plan_release(
               enters (64), and ``add_or_remove_one`` or ``replace_one``.
             - ``class_prob``, ``eligibility``: ``hierarchical``: share of the rows that a class is
               open to (no default), and ``balanced`` (default) or ``random``.
-            - ``feature_budget``: ``hybrid``: share of the budget for the signed rows (0.25).
+            - ``feature_budget``: ``hybrid`` and ``adaptive``: share of the budget for the signed
+              rows (0.25; ``adaptive``: 0.1).
+            - ``num_rounds``: ``adaptive``: rounds of residual mixtures (30).
             - ``weight_alpha``, ``weight_clip``: ``uniform``: Dirichlet concentration and upper
               bound of random weights; equal weights by default.
 
@@ -222,7 +233,7 @@ def choose_design(
         _validate.fail("design", f"one that has the options {names}", "auto, which considers none")
     best = fitting[0]
     chosen = cast(DesignOptions, best.options | given)
-    return best.design, chosen, best.preprocessing or preprocessing or ()
+    return best.design, chosen, best.preprocessing if preprocessing is None else preprocessing
 
 
 def _any_given(options: DesignOptions) -> bool:
@@ -354,6 +365,12 @@ def configure(
         sums = _layout("stratified", sizes, {"sampling_prob": 1.0, "rows_per_class": 1})
         rows = _layout("signed", sizes, chosen)
         return hybrid_config(sums, rows, noise_multiplier, chosen["feature_budget"])
+    if design == "adaptive":
+        rows = _layout("signed", sizes, chosen)
+        rounds = {name: sizes[name] for name in ("num_records", "num_classes", "num_features")}
+        rounds["num_rounds"] = _validate.integer("num_rounds", chosen["num_rounds"])
+        rounds["residual_clip_norm"] = _RESIDUAL_CLIP_NORM
+        return adaptive_config(rows, rounds, noise_multiplier, chosen["feature_budget"])
     return mixture_config(
         _layout(design, sizes, chosen), noise_multiplier, chosen.get("label_balance")
     )
@@ -368,10 +385,11 @@ def _chosen_options(design: Design, options: DesignOptions) -> dict[str, Any]:
             _validate.fail(name, f"nothing for design {design}, whose options are {own}", value)
     if design == "hierarchical" and "class_prob" not in given:
         _validate.fail("class_prob", "a probability, for design hierarchical", "nothing")
+    defaults = _DEFAULTS | _OWN_DEFAULTS.get(design, {})
     return {
-        name: given.get(name, _DEFAULTS.get(name))
+        name: given.get(name, defaults.get(name))
         for name in OPTIONS[design]
-        if name in given or name in _DEFAULTS
+        if name in given or name in defaults
     }
 
 

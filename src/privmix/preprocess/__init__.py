@@ -3,13 +3,14 @@
 Give steps to ``privmix.plan_release(..., preprocessing=[...])``. Charged steps (``Center``,
 ``ClassCounts``, ``SelectFeatures``, ``Subspace``) spend a share of the release's budget, and the
 certificate composes their events with the mechanism's. Public ones (``RandomProjection``,
-``PublicStatistics``, ``UnitNorm``) cost nothing.
+``PublicStatistics``, ``UnitNorm``, ``Intercept``) cost nothing.
 """
 
 from privmix.preprocess.preprocessor import FILE_NAME, FeatureStatistics, Preprocessor
 from privmix.preprocess.steps import (
     Center,
     ClassCounts,
+    Intercept,
     PublicStatistics,
     RandomProjection,
     RecordFacts,
@@ -28,6 +29,7 @@ __all__ = [
     "Center",
     "ClassCounts",
     "FeatureStatistics",
+    "Intercept",
     "Preprocessor",
     "PublicStatistics",
     "RandomProjection",

@@ -18,6 +18,7 @@ from privmix.preprocess.statistics import noisy_statistics
 from privmix.preprocess.steps import (
     Center,
     ClassCounts,
+    Intercept,
     PublicStatistics,
     RandomProjection,
     RecordFacts,
@@ -28,7 +29,7 @@ from privmix.preprocess.steps import (
     charged,
     step_facts,
 )
-from privmix.preprocess.transforms import clipped, projected, random_signs, rescaled
+from privmix.preprocess.transforms import clipped, projected, random_signs, rescaled, with_constant
 from privmix.records.bounded import BoundedRecords, Records, TransformedRecords
 
 if TYPE_CHECKING:
@@ -128,6 +129,8 @@ class Preprocessor:
             return np.asarray((rows - np.array(step.mean)) / np.array(step.stddev or 1.0))
         if isinstance(step, UnitNorm):
             return rescaled(rows, self.facts.clip_norm)
+        if isinstance(step, Intercept):
+            return with_constant(rows, step.share, self.facts.clip_norm)
         return rows
 
     def transform_records(self, records: Records) -> Records:

@@ -379,6 +379,30 @@ class UnitNorm(_Step):
     step: Literal["unit_norm"] = "unit_norm"
 
 
+class Intercept(_Step):
+    """Append a constant to every record, so that what is linear in it has an intercept.
+
+    Public: features are scaled by sqrt(1 - share), and sqrt(share) clip norms follow, so that the
+    clip norm holds. A record replaced by zero stays zero.
+
+    Attributes:
+        share: Of the squared clip norm, in (0, 1).
+
+    """
+
+    step: Literal["intercept"] = "intercept"
+    share: float = 1 / 64
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _validate.real("share", self.share, above=0.0, below=1.0)
+        return self
+
+    def num_outputs(self, num_features: int) -> int:
+        """Width of a record after the step."""
+        return num_features + 1
+
+
 Step: TypeAlias = Annotated[
     Center
     | ClassCounts
@@ -386,7 +410,8 @@ Step: TypeAlias = Annotated[
     | Subspace
     | RandomProjection
     | PublicStatistics
-    | UnitNorm,
+    | UnitNorm
+    | Intercept,
     Field(discriminator="step"),
 ]
 ChargedStep: TypeAlias = Center | ClassCounts | SelectFeatures | Subspace

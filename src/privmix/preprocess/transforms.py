@@ -5,15 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privmix.compiling import kernel
-
-if TYPE_CHECKING:
-    from privmix.rng import KeyStream
 
 Matrix = NDArray[np.float64]
 
@@ -60,6 +56,12 @@ def rescaled(features: Matrix, clip_norm: float) -> Matrix:
     return rows
 
 
+def with_constant(features: Matrix, share: float, clip_norm: float) -> Matrix:
+    """Return (rows, d + 1) rows scaled by sqrt(1 - share), and a last column sqrt(share) clip_norm."""
+    constant = np.full((len(features), 1), math.sqrt(share) * clip_norm)
+    return np.hstack([math.sqrt(1 - share) * features, constant])
+
+
 def projected(features: Matrix, directions: Matrix) -> Matrix:
     """Return (rows, r) products with the (r, d) ``directions``."""
     out = np.zeros((len(features), len(directions)))
@@ -70,6 +72,8 @@ def projected(features: Matrix, directions: Matrix) -> Matrix:
 @lru_cache(maxsize=4)
 def random_signs(seed: int, num_directions: int, num_features: int) -> Matrix:
     """Return the (num_directions, num_features) matrix of a random projection, read-only."""
+    from privmix.rng import KeyStream
+
     name = f"privmix random projection {seed} {num_directions} {num_features}"
     count = num_directions * num_features
     words = KeyStream(hashlib.sha256(name.encode()).digest()).words(math.ceil(count / 64))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from privmix.accounting.guarantee import Guarantee
-from privmix.mechanism import MixtureConfig
+from privmix.mechanism import ResidualConfig, TableConfig
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.preprocess import Step
 from privmix.publishing.certificate import Certificate
@@ -23,11 +23,25 @@ def dataset_card(certificate: Certificate) -> str:
         "public": "- `label`: the class of all the records in the row, as an index into the classes\n",
         "mixed": f"- `label_weights`: {_LABEL_TEXTS[schema.target]}\n",
     }
-    described = columns[mechanism.components[0].labels]
+    described = columns.get(mechanism.components[0].labels, "")
+    names = " or ".join(f"`{name}`" for name in COMPONENTS.get(mechanism.design, ()))
     if mechanism.design == "hybrid":
         described = (
-            f"- `component`: `{COMPONENTS[0]}` or `{COMPONENTS[1]}`\n"
+            f"- `component`: {names}\n"
             "- `label`: the class of a class sum, as an index into the classes; null elsewhere\n"
+        )
+    kind = "a sum of private records, chosen at random,"
+    if mechanism.design == "adaptive":
+        described = (
+            f"- `component`: {names}\n"
+            "- `label`: the class of a residual row, or of a row of weights, as an index into the "
+            "classes; null elsewhere\n\n"
+            "Rows of `weights` carry no noise. Those before the residuals of a round are the public "
+            "model's\nweights in that round, for features in clip norms.\n"
+        )
+        kind = (
+            "a sum of private records, chosen at random or, in rounds, weighted by how far\na public "
+            "model that earlier rounds determine is from the label,"
         )
     private = certificate.private
     return f"""---
@@ -42,7 +56,7 @@ configs:
 
 # {"Private mixtures" if private else "Mixtures, NOT PRIVATE"}
 
-Each row is a sum of private records, chosen at random, plus Gaussian noise, divided by a public
+Each row is {kind} plus Gaussian noise, divided by a public
 constant. {_describe_guarantee(certificate.guarantee)}
 
 Design `{mechanism.design}`:
@@ -126,11 +140,13 @@ def _describe_classes(schema: Schema) -> str:
     return f"Outputs: {names}, with bounds {bounds}"
 
 
-def _describe(config: MixtureConfig, schema: Schema) -> str:
+def _describe(config: TableConfig, schema: Schema) -> str:
     layout = ""
     if config.rows_per_class is not None:
         rows = "row" if config.rows_per_class == 1 else "rows"
         layout = f", {config.rows_per_class} {rows} of each class in the order of the classes"
+    if isinstance(config, ResidualConfig):
+        layout = f", {config.num_rounds} rounds of one row a class in the order of the classes"
     noise = config.published_stddev(schema.feature_clip_norm, "feature")
     return (
         f"- {config.num_mixtures} rows (`{config.design}`{layout}), divided by "

@@ -24,10 +24,9 @@ from privmix.accounting.guarantee import FALSE_ALARMS, Guarantee
 from privmix.accounting.stated import Statement, TradeoffCurve, statements
 from privmix.clipping import FixedPoint
 from privmix.inputs.extractor import ExtractorIdentity
-from privmix.mechanism import MixtureConfig, ReleaseConfig
+from privmix.mechanism import ReleaseConfig, TableConfig
 from privmix.planning.plan import ReleasePlan
 from privmix.preprocess import Step
-from privmix.sampling import WEIGHT_SCALE
 from privmix.schema import Schema
 
 FORMAT_VERSION: Literal[1] = 1
@@ -65,10 +64,10 @@ class TableFacts(FrozenModel):
     label_step: float | None
 
     @classmethod
-    def for_config(cls, config: MixtureConfig, schema: Schema) -> TableFacts:
+    def for_config(cls, config: TableConfig, schema: Schema) -> TableFacts:
         """Derive the facts of one table."""
         mixed = config.labels == "mixed"
-        unit = config.divisor * (1 if config.weight_clip is None else WEIGHT_SCALE)
+        unit = config.divisor * config.weight_unit
         features, labels = FixedPoint(schema.feature_clip_norm), FixedPoint(schema.label_clip_norm)
         label_stddev = config.published_stddev(schema.label_clip_norm, "label") if mixed else None
         return cls(

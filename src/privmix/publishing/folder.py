@@ -10,7 +10,7 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from privmix import _validate
 from privmix.foreign.files import Entries, ForeignFolder
-from privmix.mechanism import ReleaseConfig
+from privmix.mechanism import ReleaseConfig, ResidualConfig, TableConfig
 from privmix.mixer import Rows
 from privmix.publishing.certificate import FILE_NAME, SIGNATURE_NAME
 from privmix.publishing.parquet_layout import Column, LayoutError, check_layout, size_bounds
@@ -34,8 +34,13 @@ DATA_DIR = "data"
 _PART_BYTES = 64 << 20
 
 
-# Names of a hybrid release's tables in its ``component`` column.
-COMPONENTS = ("class_sums", "mixtures")
+# Names of a release's tables in its ``component`` column, by the design of a release of several.
+COMPONENTS = {
+    "hybrid": ("class_sums", "mixtures"),
+    "adaptive": ("mixtures", "residuals", "weights"),
+}
+# Number of the third of them: a round's public weights, which carry no noise, before its rows.
+WEIGHTS = 2
 
 
 Piece = tuple[int, RowBlock]
@@ -47,15 +52,19 @@ Part = tuple[int, list[Piece]]  # its number, and what it holds
 def part_layout(mechanism: ReleaseConfig) -> list[list[Piece]]:
     """Divide the (table, block) pieces of a release into parts of bounded size, in order.
 
-    The layout follows from the mechanism alone, so that a part can be made again by itself.
+    The layout follows from the mechanism alone, so that a part can be made again by itself. A round
+    (``adaptive``) is a part, since all others before it must be there first.
     """
     parts: list[list[Piece]] = [[]]
     size = 0
-    for table, config in enumerate(mechanism.components):
+    tables: tuple[TableConfig, ...] = mechanism.components
+    for table, config in enumerate(tables):
         for block in config.blocks:
-            if size >= _PART_BYTES:
+            if size >= _PART_BYTES or (size and config.design == "residual"):
                 parts.append([])
                 size = 0
+            if config.design == "residual":
+                parts[-1].append((WEIGHTS, block))
             parts[-1].append((table, block))
             size += 4 * block.num_rows * config.row_width
     return parts
@@ -127,6 +136,14 @@ def write_part(
     sync(path.parent)
 
 
+def part_features(folder: Path, number: int) -> Iterator[NDArray[np.float32]]:
+    """Yield the features of each piece of a part of one's own, in order."""
+    with pq.ParquetFile(folder / part_name(number)) as file:
+        for piece in range(file.num_row_groups):
+            column = file.read_row_group(piece, columns=["features"]).column(0).combine_chunks()
+            yield column.flatten().to_numpy().reshape(len(column), -1)
+
+
 def part_bytes(mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]) -> bytes:
     """Return what :func:`write_part` writes."""
     sink = io.BytesIO()
@@ -137,19 +154,19 @@ def part_bytes(mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]) -> 
 def _write_pieces(
     sink: io.RawIOBase | io.BytesIO, mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]
 ) -> None:
-    schema = _columns(mechanism)
+    schema, names = _columns(mechanism), COMPONENTS.get(mechanism.design, ())
     # Noise does not compress; plain pages are the fastest to write and to read.
     options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
     with pq.ParquetWriter(sink, schema, **options) as writer:
         for table, rows in pieces:
-            arrays = [_column(name, table, rows) for name in schema.names]
+            arrays = [_column(name, names, table, rows) for name in schema.names]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
-def _column(name: str, table: int, rows: Rows) -> pa.Array:
+def _column(name: str, names: tuple[str, ...], table: int, rows: Rows) -> pa.Array:
     count = len(rows.features)
     if name == "component":
-        return pa.array([COMPONENTS[table]] * count)
+        return pa.array([names[table]] * count)
     if name == "label":
         return pa.array([None] * count if rows.labels is None else rows.labels, pa.int64())
     return _vectors(getattr(rows, name))
@@ -244,7 +261,8 @@ def is_part_name(name: str) -> bool:
 
 def least_part_bytes(mechanism: ReleaseConfig) -> int:
     """Return how many bytes the numbers of all parts take, without laying the parts out."""
-    return sum(4 * part.num_mixtures * part.row_width for part in mechanism.components)
+    tables: tuple[TableConfig, ...] = mechanism.components
+    return sum(4 * part.num_mixtures * part.row_width for part in tables)
 
 
 def part_bounds(mechanism: ReleaseConfig) -> dict[str, tuple[int, int]]:
@@ -274,14 +292,18 @@ def part_problem(
 
 def _piece(mechanism: ReleaseConfig, table: int, block: RowBlock) -> list[Column]:
     """Describe the columns of a piece as :func:`_write_pieces` writes them."""
-    config, rows = mechanism.components[table], block.num_rows
+    tables: tuple[TableConfig, ...] = mechanism.components
+    config, rows = tables[min(table, 1)], block.num_rows  # weights are laid out as their rows
     features = Column(rows, 4 * rows * config.num_features, config.num_features)
     if config.labels == "mixed":
         return [features, Column(rows, 4 * rows * config.num_classes, config.num_classes)]
-    label = np.full(rows, block.class_index or 0, dtype="<i8").tobytes()
+    classes = np.full(rows, block.class_index or 0, dtype="<i8")
+    if isinstance(config, ResidualConfig):
+        classes = np.arange(rows, dtype="<i8")
+    label = classes.tobytes()
     if len(mechanism.components) == 1:
         return [features, Column(rows, label)]
-    name = COMPONENTS[table].encode()
+    name = COMPONENTS[mechanism.design][table].encode()
     names = Column(rows, (len(name).to_bytes(4, "little") + name) * rows)
     known = config.labels == "public"
     return [names, features, Column(rows, label if known else b"", present=known)]

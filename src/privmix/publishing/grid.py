@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
 from privmix.clipping import FixedPoint
-from privmix.mechanism import MixtureConfig
-from privmix.sampling import WEIGHT_SCALE
+from privmix.mechanism import TableConfig
 from privmix.schema import Schema
 
 # A release may have been made of more records than were planned, and nobody is to know how many;
@@ -44,16 +43,15 @@ class PublishedGrid:
     @classmethod
     def of(
         cls,
-        config: MixtureConfig,
+        config: TableConfig,
         schema: Schema,
         part: Literal["feature", "label"],
         false_alarm: float,
     ) -> Self:
         """Derive the grid from what a certificate states."""
         clip_norm = schema.feature_clip_norm if part == "feature" else schema.label_clip_norm
-        unit = 1 if config.weight_clip is None else WEIGHT_SCALE
         return cls(
-            divisor=FixedPoint(clip_norm).scale * unit * config.divisor,
+            divisor=FixedPoint(clip_norm).scale * config.weight_unit * config.divisor,
             stddev=config.published_stddev(clip_norm, part),
             clip_norm=clip_norm,
             most_records=_most_records(config, false_alarm / config.num_mixtures),
@@ -105,7 +103,7 @@ class PublishedGrid:
         return int(large.sum())
 
 
-def _most_records(config: MixtureConfig, false_alarm: float) -> float:
+def _most_records(config: TableConfig, false_alarm: float) -> float:
     """Bound on a row's records over ``mix_size``, by Bernstein's inequality for their number."""
     if config.weight_clip is not None:
         return 1.0  # weights of a row add up to one

@@ -21,6 +21,7 @@ from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.preprocess import Preprocessor
 from privmix.publishing.certificate import FILE_NAME, Certificate
 from privmix.publishing.folder import (
+    WEIGHTS,
     Part,
     is_part_name,
     least_part_bytes,
@@ -284,14 +285,14 @@ class Table:
 class Release(Table):
     """A release folder, opened for reading; arrays are read when first asked for.
 
-    A ``hybrid`` release has two ``tables``; its other attributes are those of the first, the class
-    sums, except ``design`` and ``num_mixtures``.
+    A ``hybrid`` or ``adaptive`` release has two ``tables``; its other attributes are those of the first,
+    the class sums or the signed rows, except ``design`` and ``num_mixtures``.
 
     Attributes:
         folder: The release folder.
         certificate: Its certificate. Opening a release does not check it: ``privmix.verify`` does.
         certificate_digest: SHA-256 of the certificate's file.
-        tables: The tables of the release, one but for ``hybrid``.
+        tables: The tables of the release, one but for ``hybrid`` and ``adaptive``.
 
     Example:
         >>> import numpy as np
@@ -330,6 +331,19 @@ class Release(Table):
     def design(self) -> str:
         """How records entered rows."""
         return self.certificate.mechanism.design
+
+    def iter_rounds(self) -> Iterator[Rows]:
+        """Yield the rows of each round of design ``adaptive``, with the round's public weights.
+
+        Raises:
+            InvalidInputError: Another design, or a part as :meth:`iter_rows` refuses it.
+
+        """
+        _validate.one_of("release.design", self.design, ("adaptive",))
+        weights = self.parts.read(WEIGHTS)
+        for rows, (place, table) in zip(self.tables[1].iter_rows(), weights, strict=True):
+            found = _matrix(place, table.column("features"), self.num_features)
+            yield rows._replace(weights=found)
 
     @property
     def num_mixtures(self) -> int:

@@ -18,6 +18,7 @@ from scipy.stats import chi2
 from privmix._validate import FrozenModel, InvalidInputError, printable
 from privmix.accounting.guarantee import Guarantee
 from privmix.foreign.files import MOST_JSON_BYTES, ForeignFolder
+from privmix.mechanism import AdaptiveConfig
 from privmix.mixer import Rows
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.preprocess import charged
@@ -32,6 +33,7 @@ from privmix.publishing.folder import (
 from privmix.publishing.grid import PublishedGrid
 from privmix.publishing.release import Release, Table, empty_preprocessor
 from privmix.publishing.signature import Origin, check_origin
+from privmix.rounds.public_model import PublicModel, same_weights
 
 # Probability that a sound release is flagged by its rows; shared by the tests below.
 FALSE_ALARM = 1e-6
@@ -146,19 +148,21 @@ def _verified(folder: str | Path, find_origin: OriginCheck | None) -> Verificati
 
 def _content_reasons(release: Release) -> list[str]:
     """Check everything but the origin; what a check needs is checked before it."""
-    reasons = _guarded(lambda: check_files(release))
-    if not reasons:  # what is not the certified content is not worth a look
-        reasons += _guarded(lambda: _check_content(release))
+    file_reasons = _guarded(lambda: check_files(release))
+    reasons = list(file_reasons)
     # A certificate that says more of its rows than its files hold is not worth an account.
     if found := _guarded(lambda: [] if release.parts.layout else ["data: no parts"]):
         reasons += [reason for reason in found if reason not in reasons]
     else:
         reasons += _guarded(release.certificate.recheck)
+    if not file_reasons:  # what is not the certified content is not worth a look
+        reasons += _guarded(lambda: _check_content(release))
     if not reasons:
         share = FALSE_ALARM / 3  # of at most two tables, and of preprocessing
         reasons += _guarded(lambda: check_preprocessing(release, share))
         for table in release.tables:
             reasons += _guarded(lambda table=table: check_rows(table, share))
+        reasons += _guarded(lambda: check_rounds(release))
     return reasons
 
 
@@ -251,6 +255,28 @@ def check_preprocessing(release: Release, false_alarm: float = FALSE_ALARM) -> l
     return reasons
 
 
+def check_rounds(release: Release) -> list[str]:
+    """Check that the rounds of design ``adaptive`` are what their guarantee takes them for.
+
+    Every round's weights must follow from what was published before it.
+
+    Returns:
+        A line for each finding.
+
+    """
+    mechanism = release.certificate.mechanism
+    if not isinstance(mechanism, AdaptiveConfig):
+        return []
+    published = (rows.features for rows in release.tables[0].iter_rows())
+    model = PublicModel.of(mechanism, release.feature_clip_norm, published)
+    pairs = ((rows.weights, rows.features) for rows in release.iter_rounds())
+    return [
+        f"data: weights of round {number} do not follow from the rows before it"
+        for number, (found, due) in enumerate(model.replay(pairs))
+        if not same_weights(found, due)
+    ]
+
+
 def check_rows(table: Table, false_alarm: float = FALSE_ALARM) -> list[str]:
     """Test that rows, columns and directions vary at least as much as the stated noise.
 
@@ -262,6 +288,8 @@ def check_rows(table: Table, false_alarm: float = FALSE_ALARM) -> list[str]:
     - each row's sum of squares against chi-square with ``row_width`` degrees of freedom;
     - each column's sum of squares about its mean (``stratified``: about its class mean) against
       chi-square with num_mixtures - groups degrees of freedom;
+      of rounds, whose signal may follow earlier noise, about zero and with num_mixtures degrees:
+      whatever came before, a further row adds a noncentral chi-square variable;
     - the smallest singular value s of the table (of at most 1024 of its columns): projecting away
       the signal's column space leaves at least T - w Gaussian rows of width w, and
       s > sqrt(T - w) - sqrt(w) - t but for probability exp(-t^2 / 2) (Davidson & Szarek 2001,
@@ -297,6 +325,8 @@ def check_rows(table: Table, false_alarm: float = FALSE_ALARM) -> list[str]:
         low = int((moments.column_squares < chi2.ppf(share / width, freedom)).sum())
         if low:
             reasons.append(f"data: {low} columns vary less than the stated noise")
+    if table.config.design == "residual":
+        return reasons  # the last test's signal must not depend on the noise
     looked_at = len(moments.second)
     floor = math.sqrt(max(num_rows - looked_at, 0)) - math.sqrt(looked_at)
     floor -= math.sqrt(2 * math.log(1 / share))
@@ -317,6 +347,8 @@ class _Moments:
         self._rows_per_class = config.rows_per_class
         self.width = config.row_width
         self.num_groups = 1 if config.rows_per_class is None else config.num_classes
+        if config.design == "residual":
+            self.num_groups = 0
         self._num_mixtures = config.num_mixtures
         self.num_rows = 0
         self.finite = True
@@ -354,9 +386,10 @@ class _Moments:
         self.finite &= bool(np.isfinite(table).all())
         self.num_rows += len(table)
         self._row_squares.append(np.square(table).sum(axis=1))
-        for group in np.unique(groups):
-            self._group_sums[group] += table[groups == group].sum(axis=0)
-        self._group_sizes += np.bincount(groups, minlength=self.num_groups)
+        if self.num_groups:
+            for group in np.unique(groups):
+                self._group_sums[group] += table[groups == group].sum(axis=0)
+            self._group_sizes += np.bincount(groups, minlength=self.num_groups)
         self._squares += np.square(table).sum(axis=0)
         looked_at = table[:, self._spectrum]
         self.second += looked_at.T @ looked_at

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from privmix.learners.spectrum import shrink_eigenvalues
+from privmix.theory.spectrum import shrink_eigenvalues
 
 
 @pytest.mark.parametrize(("width", "rows"), [(200, 800), (300, 150)])

@@ -1,10 +1,11 @@
-"""Shrink the eigenvalues of a sample covariance."""
+"""Shrink the eigenvalues of a sample covariance, and subtract the noise of released rows."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from privmix.learners.base import Vector
+Vector = NDArray[np.float64]
 
 _ROOT5 = np.sqrt(5.0)
 _BLOCK = 512
@@ -39,6 +40,22 @@ def shrink_eigenvalues(eigenvalues: Vector, num_rows: float) -> Vector:
     real = 1 - len(eigenvalues) / num_rows - scaled * hilbert
     modulus = real**2 + (scaled * density) ** 2
     return np.asarray(eigenvalues / np.maximum(modulus, np.finfo(float).tiny))
+
+
+def signal_variances(eigenvalues: Vector, noise: float, num_rows: int) -> Vector:
+    """Return what random-matrix theory expects along sample eigenvectors, less the noise.
+
+    Below d rows a covariance is singular, and subtracting from it can leave values below zero:
+    along those directions the rows say nothing, and the median of the others stands in.
+    """
+    keep = eigenvalues > 1e-3 * noise + 1e-9 * np.abs(eigenvalues).max()
+    if not keep.any():
+        return np.zeros_like(eigenvalues)
+    signal = np.maximum(shrink_eigenvalues(eigenvalues[keep], num_rows) - noise, 0)
+    rest = float(np.median(signal)) if num_rows < len(eigenvalues) else 0.0
+    variances = np.full_like(eigenvalues, rest)
+    variances[keep] = signal
+    return variances
 
 
 def _kernel(x: Vector) -> Vector:

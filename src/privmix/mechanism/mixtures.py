@@ -1,21 +1,16 @@
-"""Mechanisms of releases: every number of a design, all of it public.
-
-One configuration yields the row layout, the inclusion probabilities, the noise and the accounting
-event, so that they cannot disagree.
-"""
+"""One table of mixtures: its rows, who enters them, their noise, and what they cost."""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.accounting import (
     AllocationGaussianEvent,
-    ComposedEvent,
     EligibleGaussianEvent,
     Event,
     PoissonGaussianEvent,
@@ -30,13 +25,14 @@ from privmix.schema import Target
 
 MixtureDesign = Literal["poisson", "signed", "stratified", "hierarchical", "uniform", "transposed"]
 Design = Literal[
-    "poisson", "signed", "stratified", "hybrid", "hierarchical", "uniform", "transposed"
+    "poisson", "signed", "stratified", "hybrid", "adaptive", "hierarchical", "uniform", "transposed"
 ]
 DESIGNS: tuple[Design, ...] = (
     "poisson",
     "signed",
     "stratified",
     "hybrid",
+    "adaptive",
     "hierarchical",
     "uniform",
     "transposed",
@@ -48,7 +44,7 @@ _BLOCK_BYTES = 16 << 20
 _BLOCK_RECORDS = 1 << 22
 _NUM_BLOCKS, _FEW_ROWS = 24, 256
 # Designs that keep the records of each class apart: a record must have one class.
-_CLASS_DESIGNS = ("stratified", "hybrid", "hierarchical")
+_CLASS_DESIGNS = ("stratified", "hybrid", "adaptive", "hierarchical")
 
 
 def squared_change(relation: NeighboringRelation, target: Target = "class") -> tuple[float, float]:
@@ -367,6 +363,11 @@ class MixtureConfig(FrozenModel):
         return self.label_noise_multiplier
 
     @property
+    def weight_unit(self) -> float:
+        """Grid points that stand for a weight of 1 of a record in a row."""
+        return 1.0 if self.weight_clip is None else float(WEIGHT_SCALE)
+
+    @property
     def row_width(self) -> int:
         """Published numbers per row that carry noise."""
         return self.num_features + (self.num_classes if self.labels == "mixed" else 0)
@@ -385,79 +386,6 @@ class MixtureConfig(FrozenModel):
         return shard_records(self.num_features)
 
 
-class HybridConfig(FrozenModel):
-    """Class sums and signed feature rows, released together.
-
-    Attributes:
-        components: One row of ``stratified`` sums for each class (sampling probability 1), and
-            ``signed`` rows without labels.
-        feature_budget: Share of the squared GDP parameter that the signed rows were planned with.
-
-    """
-
-    design: Literal["hybrid"] = "hybrid"
-    components: tuple[MixtureConfig, MixtureConfig]
-    feature_budget: float
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        _validate.real("feature_budget", self.feature_budget, above=0.0, below=1.0)
-        sums, rows = self.components
-        if (sums.design, sums.sampling_prob, sums.rows_per_class) != ("stratified", 1.0, 1):
-            _validate.fail("components[0]", "stratified, everybody in one row a class", sums.design)
-        if rows.design != "signed" or rows.labels != "absent":
-            _validate.fail("components[1]", "signed rows without labels", rows.design)
-        for name in ("num_records", "num_classes", "num_features"):
-            if getattr(sums, name) != getattr(rows, name):
-                _validate.fail(
-                    f"components[1].{name}", str(getattr(sums, name)), getattr(rows, name)
-                )
-        return self
-
-    @property
-    def num_records(self) -> int:
-        """Planning constant n."""
-        return self.components[0].num_records
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes K."""
-        return self.components[0].num_classes
-
-    @property
-    def num_features(self) -> int:
-        """Width d."""
-        return self.components[0].num_features
-
-    @property
-    def num_mixtures(self) -> int:
-        """Rows of both kinds together."""
-        return sum(component.num_mixtures for component in self.components)
-
-    @property
-    def target(self) -> Target:
-        """What labels are: this design needs classes."""
-        return "class"
-
-    @property
-    def neighboring_relation(self) -> NeighboringRelation:
-        """The relation of both parts."""
-        return "add_or_remove_one"
-
-    @property
-    def event(self) -> Event:
-        """Both parts composed: a record is in one class sum and in a sample of signed rows."""
-        return ComposedEvent(events=tuple(part.event for part in self.components))
-
-    @property
-    def claimed_event(self) -> None:
-        """No paper claims anything for this design."""
-        return None
-
-
-ReleaseConfig: TypeAlias = Annotated[MixtureConfig | HybridConfig, Field(discriminator="design")]
-
-
 def mixture_config(
     layout: dict[str, Any], noise_multiplier: float, label_balance: float | None
 ) -> MixtureConfig:
@@ -474,28 +402,4 @@ def mixture_config(
         noise_multiplier=joint_noise_multiplier(feature, label, relation, target),
         feature_noise_multiplier=feature,
         label_noise_multiplier=label,
-    )
-
-
-def hybrid_config(
-    sums: dict[str, Any], rows: dict[str, Any], noise_multiplier: float, feature_budget: float
-) -> HybridConfig:
-    """Split one budget between class sums and signed rows.
-
-    With gdp_mu = 1 / ``noise_multiplier``, the class sums get the Gaussian mechanism with
-    squared parameter (1 - f) gdp_mu^2, and the signed rows the noise s for which the central
-    limit of their composition, q sqrt(T (cosh(1/s^2) - 1)), is sqrt(f) gdp_mu. The approximation
-    only divides the budget: the event is accounted for exactly.
-    """
-    _validate.real("feature_budget", feature_budget, above=0.0, below=1.0)
-    class_noise = noise_multiplier / math.sqrt(1 - feature_budget)
-    rate = feature_budget / (noise_multiplier * rows["sampling_prob"]) ** 2 / rows["num_mixtures"]
-    # acosh(1 + rate), kept accurate for small rates
-    row_noise = 1 / math.sqrt(math.log1p(rate + math.sqrt(rate * (rate + 2))))
-    return HybridConfig(
-        components=(
-            mixture_config(sums, class_noise, None),
-            mixture_config(rows, row_noise, None),
-        ),
-        feature_budget=feature_budget,
     )

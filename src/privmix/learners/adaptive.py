@@ -1,0 +1,136 @@
+"""The classifier that the rounds of an ``adaptive`` release have trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Self, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privmix import _validate
+from privmix.learners.base import (
+    LinearClassifier,
+    Matrix,
+    ReleaseLike,
+    ReleaseOrFolder,
+    Vector,
+    as_release,
+    check_prior,
+)
+from privmix.publishing.release import Release
+from privmix.rounds.public_model import PublicModel, Weights
+
+_LAST_ROUNDS = 3
+_LEAST_SHARE = 1e-3  # of the records, for a class that the noise leaves none
+
+
+class Learnt(NamedTuple):
+    """What a linear classifier keeps."""
+
+    coef: Matrix
+    intercept: Vector
+    logit_scale: float
+    class_prior: Vector | None
+
+
+class AdaptiveClassifier(LinearClassifier):
+    """Softmax regression, as the rounds of an ``adaptive`` release have trained it; no parameters.
+
+    The public model's weights after the last round follow from the published rows
+    (``privmix.rounds.public_model``): this learner takes that last step. d x d float64 matrices are held.
+
+    **Probabilities.** Trained through noise in few rounds, the model is less sure of itself than it
+    could be. With G_t and W_t the rows and the weights of a round, G_t . W_t is the slope of the log
+    loss's decrease along the length of W_t, but for clipping and known noise. ``logit_scale_`` is one
+    Newton step from 1 with its mean over the last three rounds and with sum_kj v_j W_kj^2 / K for
+    the curvature, which is seldom less: the scale is between 1 and what would be best.
+
+    **Prior.** The model predicts by the records' own class sizes as far as records have an
+    intercept (``privmix.preprocess.Intercept``). A ``class_prior`` replaces them: weights of the
+    first round are zero, so that its rows count classes along the intercept.
+
+    Attributes:
+        class_prior_: (K,) the prior that predictions use, or None for that of the records.
+
+    And those of ``LinearClassifier``.
+
+    """
+
+    class_prior_: Vector | None
+
+    def fit(self, release: ReleaseOrFolder, *, class_prior: ArrayLike | None = None) -> Self:
+        """Learn from a release.
+
+        Args:
+            release: A release of design ``adaptive``, or its folder.
+            class_prior: Prior of the classes at prediction: K numbers, none negative, of any positive
+                sum; or None for that of the records.
+
+        Returns:
+            self
+
+        Raises:
+            InvalidInputError: Another design, a prior that is none, or one for a release whose
+                preprocessing has no intercept.
+
+        """
+        release = as_release(release)
+        learnt = learn_rounds(release, class_prior)
+        self.class_prior_ = learnt.class_prior
+        self._keep(release, learnt.coef, learnt.intercept, learnt.logit_scale)
+        return self
+
+
+def learn_rounds(release: ReleaseLike, class_prior: ArrayLike | None) -> Learnt:
+    """Take the last step of the public model of an ``adaptive`` release."""
+    _validate.one_of("release.design", release.design, ("adaptive",))
+    published = cast(Release, release)
+    mechanism: Any = published.certificate.mechanism
+    rows = (some.features for some in published.tables[0].iter_rows())
+    model = PublicModel.of(mechanism, published.feature_clip_norm, rows)
+    pairs = list(_pairs(published))
+    weights = model.after(*pairs[-1]).astype(np.float64)
+    scale = _logit_scale(model, pairs[-_LAST_ROUNDS:], weights)
+    coef = weights / published.feature_clip_norm
+    prior = check_prior(class_prior, published.num_classes)
+    if prior is None:
+        return Learnt(coef, np.zeros(len(coef)), scale, None)
+    intercept = np.log(prior) - np.log(_class_sizes(published, pairs[0][1]))
+    return Learnt(scale * coef, intercept, 1.0, prior)
+
+
+def _pairs(release: Release) -> Iterator[tuple[Weights, NDArray[np.float32]]]:
+    for rows in release.iter_rounds():
+        assert rows.weights is not None
+        yield rows.weights, rows.features
+
+
+def _logit_scale(
+    model: PublicModel, pairs: list[tuple[Weights, NDArray[np.float32]]], weights: NDArray[Any]
+) -> float:
+    slope = np.mean([float((w * g).sum(dtype=np.float64)) for w, g in pairs]) / model.clip_norm
+    along = weights @ model.basis
+    curvature = float((along**2 @ model.variances).sum()) / len(weights)
+    return 1.0 + max(float(slope), 0.0) / curvature if curvature > 0 else 1.0
+
+
+def _class_sizes(release: Release, rows: NDArray[np.float32]) -> Vector:
+    """Estimate the classes' shares of the records from the first round.
+
+    Its residuals are e_y - 1/K, all clipped alike; along the intercept c, row k adds up to
+    (share of class k - 1/K) times c and the clipping's factor.
+    """
+    done = release.preprocessor
+    last = None if done is None or not done.steps else done.steps[-1]
+    share = getattr(last, "share", None) if getattr(last, "step", "") == "intercept" else None
+    if share is None:
+        _validate.fail("class_prior", "none for a release without an intercept", "some")
+    num_classes = release.num_classes
+    length = np.sqrt(1 - 1 / num_classes)
+    mechanism: Any = release.certificate.mechanism
+    factor = min(1.0, mechanism.components[1].residual_clip_norm / length)
+    constant = np.sqrt(share) * release.feature_clip_norm
+    shares = 1 / num_classes + rows[:, -1].astype(np.float64) / (factor * constant)
+    shares = np.maximum(shares, _LEAST_SHARE / num_classes)
+    return np.asarray(shares / shares.sum())

@@ -1,0 +1,154 @@
+"""The rounds of design ``adaptive``: mixtures of all records, weighted by a public model's residuals."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from privmix import _validate
+from privmix._validate import FrozenModel
+from privmix.accounting import Event, GaussianEvent
+from privmix.accounting.events import NeighboringRelation
+from privmix.clipping import FixedPoint
+from privmix.mechanism.mixtures import check_target
+from privmix.noise import MAX_STDDEV, noise_stddev
+from privmix.records.bounded import shard_records
+from privmix.sampling import RowBlock, row_blocks
+from privmix.schema import Target
+
+MOST_ROUNDS = 1000
+
+
+class ResidualConfig(FrozenModel):
+    """J rounds of K rows: row k of a round is the sum of all records, weighted by their residuals.
+
+    With W the round's public weights, a record x of class y has the residual r = e_y - softmax(W x),
+    clipped to ``residual_clip_norm``, and adds r_k x to row k. Its whole contribution to a round,
+    r x', has a Frobenius norm of at most residual_clip_norm * clip norm. Rows are divided by
+    ``num_records``. See ``docs/theory/adaptive.md``.
+
+    Attributes:
+        num_records: Planning constant n.
+        num_classes: K.
+        num_features: d.
+        num_rounds: J.
+        residual_clip_norm: L2 bound on a residual, at most 1.
+        noise_multiplier: Noise stddev of a round over its sensitivity.
+        learning_rate: Step of the public model along directions in which records do not vary, for
+            features in clip norms.
+
+    """
+
+    design: Literal["residual"] = "residual"
+    num_records: int
+    num_classes: int
+    num_features: int
+    num_rounds: int
+    residual_clip_norm: float
+    noise_multiplier: float
+    learning_rate: float
+
+    # What tables of mixtures have and these rows do not.
+    label_noise_multiplier: ClassVar[None] = None
+    rows_per_class: ClassVar[None] = None
+    rows_per_record: ClassVar[None] = None
+    weight_clip: ClassVar[None] = None
+    labels: ClassVar[Literal["mixed", "public", "absent"]] = "public"
+    neighboring_relation: ClassVar[NeighboringRelation] = "add_or_remove_one"
+    sampling_prob: ClassVar[float] = 1.0
+    inclusion_prob: ClassVar[float] = 1.0
+    target: ClassVar[Target] = "class"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in ("num_records", "num_features"):
+            _validate.integer(name, getattr(self, name))
+        check_target("adaptive", "class", self.num_classes)
+        _validate.integer("num_rounds", self.num_rounds, at_most=MOST_ROUNDS)
+        # Shorter residuals than this would vanish in the noise's own grid.
+        _validate.real("residual_clip_norm", self.residual_clip_norm, at_least=1e-3, at_most=1.0)
+        _validate.real("noise_multiplier", self.noise_multiplier, above=0.0)
+        _validate.real("learning_rate", self.learning_rate, above=0.0, at_most=1e30)
+        return self
+
+    def check_noise_range(self) -> None:
+        """Refuse noise beyond what the sampler draws; calibration may pass such values on its way."""
+        largest = MAX_STDDEV / 2**30 / (1 + 1e-9)
+        _validate.real("noise_multiplier", self.noise_multiplier, above=0.0, at_most=largest)
+
+    @property
+    def event(self) -> Event:
+        """J Gaussian mechanisms; each round's weights follow from what earlier rounds published."""
+        return GaussianEvent(noise_multiplier=self.noise_multiplier, count=self.num_rounds)
+
+    @property
+    def num_mixtures(self) -> int:
+        """Rows of all rounds."""
+        return self.num_rounds * self.num_classes
+
+    @property
+    def mix_size(self) -> float:
+        """Planned number of records in a row: all of them."""
+        return float(self.num_records)
+
+    @property
+    def divisor(self) -> float:
+        """What sums are divided by."""
+        return float(self.num_records)
+
+    @property
+    def residual_grid(self) -> FixedPoint:
+        """Grid and sensitivity of residuals."""
+        return FixedPoint(self.residual_clip_norm)
+
+    @property
+    def weight_unit(self) -> float:
+        """Grid points that stand for a weight of 1 of a record in a row."""
+        return self.residual_grid.scale
+
+    def noise_stddev(self, sensitivity: float) -> float:
+        """Noise stddev of the sums of features of norm at most ``sensitivity``, in integers."""
+        return noise_stddev(self.noise_multiplier, self.residual_grid.sensitivity * sensitivity)
+
+    def published_stddev(self, clip_norm: float, part: Literal["feature", "label"]) -> float:
+        """Noise stddev of a published number, in the units of ``clip_norm``."""
+        if part == "label":
+            raise ValueError("these rows have no label noise")
+        return self.noise_multiplier * self.residual_clip_norm * clip_norm / self.num_records
+
+    @property
+    def row_width(self) -> int:
+        """Published numbers per row that carry noise."""
+        return self.num_features
+
+    @property
+    def blocks(self) -> list[RowBlock]:
+        """The rounds: block t holds the K rows of round t."""
+        return row_blocks(self.num_mixtures, self.num_classes)
+
+    @property
+    def shard_records(self) -> int:
+        """Records that are read together."""
+        return shard_records(self.num_features)
+
+    @property
+    def round_multiplier(self) -> float:
+        """Noise multiplier of all rounds together: that of one Gaussian mechanism as costly."""
+        return self.noise_multiplier / math.sqrt(self.num_rounds)
+
+
+def learning_rate(noise: float, num_rounds: int) -> float:
+    """Return the largest step at which the noise of all rounds does not drown the public model.
+
+    Along a direction in which records do not vary, a weight ends as the sum of J steps of noise,
+    learning_rate * sqrt(J) * (sqrt(J) * noise) = learning_rate * J * noise. At this rate it is 1: the
+    score of a record on the clip norm then carries noise of stddev 1 at most, which a softmax bears.
+
+    Args:
+        noise: Noise stddev that the mean of all rounds' rows has, in clip norms.
+        num_rounds: J.
+
+    """
+    return 1 / (noise * num_rounds)

@@ -1,0 +1,1 @@
+"""Rounds of residual mixtures (design ``adaptive``): the public model, and the private sums."""
