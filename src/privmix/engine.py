@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -46,10 +46,19 @@ from privmix.rng import MasterKey, fresh_name
 from privmix.rounds.public_model import PublicModel
 from privmix.rounds.residuals import Rounds
 from privmix.running.finished import FinishedFiles, check_sealed, warn_of_damage
-from privmix.running.journal import Charge, Journal, RunFolder, check_out, make_once, write_durably
+from privmix.running.journal import (
+    Charge,
+    Journal,
+    RunFolder,
+    check_out,
+    make_once,
+    remove_unfinished,
+    write_durably,
+)
 from privmix.running.ledger import ledger_charge
 from privmix.running.resources import default_threads, parse_bytes, return_memory, spare_memory
 from privmix.running.shared_store import STATE_NAME, SharedParts, store_location
+from privmix.running.unrecorded import unrecorded
 
 # 1 January 2000: a date that archives of every kind can hold, the same for every release.
 _FILE_TIME = 946684800
@@ -98,7 +107,8 @@ def release(
             extractor stops likewise.
         resume: Go on with a run into ``out`` that was cut off: same plan, same records, same bits,
             no second charge.
-        ledger: Ledger file to charge before anything is drawn.
+        ledger: Ledger file to charge before anything is drawn. Without one, a second release or
+            training in a process warns with what all of them cost together.
         dataset_id: The data set's name in the ledger.
         sign_key: Key that signs the certificate; see ``privmix.publishing.signature``.
         who: Who releases, for the ledger: free text; the login name by default.
@@ -182,7 +192,10 @@ def release(
         max_memory=limit,
         threads=threads,
     )
-    with open_backend(backend, threads, scheduler, workers) as place:
+    # A run that goes on was counted when it began, in this process or in another one.
+    silent = charge is not None or test_seed is not None or resume
+    spending = nullcontext() if silent else unrecorded(plan.event, plan.delta, "privmix.release")
+    with open_backend(backend, threads, scheduler, workers) as place, spending:
         return release_records(
             records,
             plan,
@@ -494,16 +507,16 @@ def _write_shared_parts(
     shared.store.claim()
     layout = list(enumerate(part_layout(plan.mechanism)))
     sizes = {part_name(n): sum(block.num_rows for _, block in pieces) for n, pieces in layout}
-    missing = [part for part in layout if part_name(part[0]) not in shared.digests]
+    missing = [part for part in layout if part_name(part[0]) not in shared.whole]
     with closing(backend.parts(job, missing, shared.store)) as written:
         for name, digest in written:
             shared = shared.with_digest(name, digest)
             shared.write(run)
             if progress is not None:
-                progress(sum(sizes[part] for part in shared.digests), plan.num_mixtures)
+                progress(sum(sizes[part] for part in shared.whole), plan.num_mixtures)
     damaged = shared.store.check(shared.digests)
     if damaged:
-        shared.without(damaged).write(run)
+        shared.with_damaged(damaged).write(run)
         allowed = "parts as they were written; resume (--resume) makes others again"
         _validate.fail(shared.store.place, allowed, f"others: {', '.join(damaged)}")
     return shared
@@ -516,13 +529,17 @@ def _seal(
 
     What the disk has must be what was written. ``shared`` are the digests of parts that are elsewhere.
     """
-    for leftover in folder.rglob("*.tmp"):
-        leftover.unlink()
-    write_durably(folder / CARD_NAME, dataset_card(certificate).encode())
+    remove_unfinished(folder)
+    card = dataset_card(certificate).encode()
+    write_durably(folder / CARD_NAME, card)
+    due = {
+        CARD_NAME: hashlib.sha256(card).hexdigest(),
+        PREPROCESSING_NAME: finished.latest(PREPROCESSING_NAME),
+    }
     found = file_digests(folder)
     for name, digest in found.items():
-        if name not in (CARD_NAME, PREPROCESSING_NAME) and digest != finished.digest(name):
-            allowed = "a part as this run wrote it; resume (--resume) makes it again"
+        if digest != (due[name] if name in due else finished.digest(name)):
+            allowed = "a file as this run wrote it; resume (--resume) makes it again"
             _validate.fail(str(folder / name), allowed, "another file")
     digests = dict(sorted((found | shared).items()))
     certificate = certificate.sealed(private=certificate.private, files=digests)

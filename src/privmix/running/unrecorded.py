@@ -23,8 +23,8 @@ class UnrecordedSpendingWarning(UserWarning):
 def unrecorded(event: Event, delta: float, what: str) -> Iterator[None]:
     """Spend in the block, without a ledger; warn beforehand from the second time on.
 
-    A block that ends in InvalidInputError has spent nothing, nor has one before which the warning
-    was made an error.
+    A block that ends in InvalidInputError has spent nothing, unless a run is kept, of which the error
+    has a note; nor has one before which the warning was made an error.
 
     Args:
         event: What is spent.
@@ -40,9 +40,10 @@ def unrecorded(event: Event, delta: float, what: str) -> Iterator[None]:
         _spent.append(event)
     try:
         yield
-    except InvalidInputError:
-        with _lock:
-            _spent.remove(event)
+    except InvalidInputError as error:
+        if not getattr(error, "__notes__", ()):
+            with _lock:
+                _spent.remove(event)
         raise
 
 
