@@ -171,6 +171,13 @@ def refuse_beside(other: str, arguments: Mapping[str, Any]) -> None:
             _validate.fail("--" + name.replace("_", "-"), f"nothing beside {other}", value)
 
 
+def refuse_without(other: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that were given although they say nothing without another option."""
+    for name, value in arguments.items():
+        if value is not None:
+            _validate.fail("--" + name.replace("_", "-"), f"nothing without {other}", value)
+
+
 def read_text(path: Path) -> str:
     allowed = "a readable JSON file"
     try:

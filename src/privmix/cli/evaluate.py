@@ -30,6 +30,7 @@ from privmix.cli._raw import (
     MaxBadShare,
     MaxMissedShare,
     TextColumn,
+    asked_shares,
     check_features_header,
     check_source,
     is_raw,
@@ -39,7 +40,7 @@ from privmix.cli._raw import (
     same_extractor,
     tell_tally,
 )
-from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares, Tally
+from privmix.inputs.tally import Tally
 
 if TYPE_CHECKING:
     from privmix.inputs.extractor import ExtractorIdentity
@@ -77,8 +78,8 @@ def evaluate_command(
             "out; error: stop at it. It is said how many there were."
         ),
     ] = "wrong",
-    max_bad_share: MaxBadShare = MAX_BAD_SHARE,
-    max_missed_share: MaxMissedShare = MAX_MISSED_SHARE,
+    max_bad_share: MaxBadShare = None,
+    max_missed_share: MaxMissedShare = None,
     allow_download: Annotated[
         bool,
         typer.Option(
@@ -120,8 +121,9 @@ def evaluate_command(
     from privmix.inputs.readers import label_names, read_labelled
 
     _validate.one_of("--on-bad-record", on_bad_record, ("wrong", "leave-out", "error"))
-    shares = Shares(max_bad_share, max_missed_share)
     scored = _load(model, device)
+    maker_name = scored.extractor and scored.extractor.name
+    shares = asked_shares(max_bad_share, max_missed_share, extractor=maker_name)
     if scored.private is False:
         words = f"{NOT_PRIVATE}: this model was made with a test seed or for research, from a release or records"
         ERR.print(f"{words} that it does not protect")
@@ -146,8 +148,8 @@ def evaluate_command(
             text_column=text_column,
             image_column=image_column,
             on_bad_record="error" if strict else "zero",
-            max_bad_share=max_bad_share,
-            max_missed_share=max_missed_share,
+            max_bad_share=shares.bad,
+            max_missed_share=shares.missed,
             target=scored.target,
             classes=scored.classes,
         )

@@ -55,6 +55,7 @@ from privmix.cli._common import (
     read_schema,
     read_text,
     refuse_beside,
+    refuse_without,
     verify_command_line,
     warn_of,
 )
@@ -65,6 +66,7 @@ from privmix.cli._raw import (
     MaxBadShare,
     MaxMissedShare,
     TextColumn,
+    asked_shares,
     build_extractor,
     check_columns,
     check_source,
@@ -75,7 +77,6 @@ from privmix.cli._raw import (
 )
 from privmix.cli._signing import PassphraseFile, SignKey, ask_signing_key
 from privmix.cli.plan import design_options, make_plan, preprocessing_steps
-from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE
 from privmix.planning.plan import PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.records.bounded import Records
 from privmix.running.resources import parse_bytes, spare_memory
@@ -83,6 +84,10 @@ from privmix.schema import Schema
 
 if TYPE_CHECKING:
     from privmix.inputs.extractor import FeaturesHeader
+
+
+# What says nothing without another option.
+NEEDED = {"extractor": ("device",), "ledger": ("who",), "sign_key": ("passphrase_file",)}
 
 
 @app.command("release", no_args_is_help=True)
@@ -134,8 +139,8 @@ def release_command(
             "owner; raw: a damaged image, a wrong cell, ...); zero: blank it, whatever the others are."
         ),
     ] = "error",
-    max_bad_share: MaxBadShare = MAX_BAD_SHARE,
-    max_missed_share: MaxMissedShare = MAX_MISSED_SHARE,
+    max_bad_share: MaxBadShare = None,
+    max_missed_share: MaxMissedShare = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and check everything, say so, and stop.")
     ] = False,
@@ -202,6 +207,12 @@ def release_command(
     if threads is not None:
         _validate.integer("--threads", threads)
     check_source(source)
+    _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
+    blanks = on_bad_record == "zero"
+    shares = asked_shares(max_bad_share, max_missed_share, blanks=blanks, extractor=extractor)
+    for needed, given_to in NEEDED.items():
+        if asked[needed] is None:
+            refuse_without("--" + needed.replace("_", "-"), among(given_to, asked))
     if sign_key is not None and test_seed is not None:
         _validate.fail("--sign-key", "nothing beside --test-seed, which protects nobody", sign_key)
     key = None if sign_key is None else ask_signing_key("--sign-key", sign_key, passphrase_file)
@@ -236,7 +247,6 @@ def release_command(
         )
     if made.data_schema is None:
         _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
-    _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     unit_column = made.unit_column
     charge = ledger_charge(
         ledger,
@@ -266,8 +276,8 @@ def release_command(
                 image_column=image_column,
                 unit_column=unit_column,
                 on_bad_record=on_bad_record,
-                max_bad_share=max_bad_share,
-                max_missed_share=max_missed_share,
+                max_bad_share=shares.bad,
+                max_missed_share=shares.missed,
                 target=made.data_schema.target,
                 classes=made.data_schema.classes,
             )
@@ -298,7 +308,7 @@ def release_command(
                 made,
                 on_bad_record,  # type: ignore[arg-type]
                 units=data.units,
-                max_bad_share=max_bad_share,
+                max_bad_share=shares.bad,
                 max_memory=limit,
                 threads=threads,
                 place="--max-memory",
