@@ -335,7 +335,6 @@ class TestChain:
             with pytest.raises(InvalidInputError, match=words):
                 ledger_entries.read_entries(links, "ledger")
 
-
     def test_an_append_in_between_is_no_removal(self, ledger, monkeypatch):
         opened = ledger_file.LedgerFile._opened
 
@@ -358,7 +357,11 @@ class TestChain:
         ("entries", "number", "words"),
         [
             ([{"run_id": "a", "reservation": 2, "place": 0}] * 2, 4, "not charged yet"),
-            ([{"run_id": run, "reservation": 2, "place": 0} for run in "ab"], 4, "plan 1 of entry 2"),
+            (
+                [{"run_id": run, "reservation": 2, "place": 0} for run in "ab"],
+                4,
+                "plan 1 of entry 2",
+            ),
             ([{"run_id": "a", "reservation": 2, "place": 9}], 3, "plan 10 of entry 2"),
             ([{"run_id": "a", "reservation": 2, "place": -1}], 3, "plan 0 of entry 2"),
             ([{"run_id": "a", "reservation": 77, "place": 0}], 3, "of entry 77"),

@@ -279,7 +279,9 @@ class TestCommand:
 
     @pytest.mark.parametrize("old", ["junk", "link", "none"])
     def test_rows_are_looked_at_whatever_the_old_signature_is(self, folder, tmp_path, old):
-        rewrite(folder, lambda rows: Rows(np.zeros_like(rows.features), rows.labels, rows.label_weights))
+        rewrite(
+            folder, lambda rows: Rows(np.zeros_like(rows.features), rows.labels, rows.label_weights)
+        )
         path = folder / SIGNATURE
         path.unlink()
         if old == "junk":

@@ -74,7 +74,10 @@ def asked_shares(
         extractor: The extractor; ``tabular`` alone knows values that miss its schema.
 
     """
-    for option, value in (("--max-bad-share", max_bad_share), ("--max-missed-share", max_missed_share)):
+    for option, value in (
+        ("--max-bad-share", max_bad_share),
+        ("--max-missed-share", max_missed_share),
+    ):
         if value is not None:
             _validate.real(option, value, at_least=0.0, at_most=1.0)
     if not blanks:

@@ -122,7 +122,7 @@ def evaluate_command(
 
     _validate.one_of("--on-bad-record", on_bad_record, ("wrong", "leave-out", "error"))
     scored = _load(model, device)
-    maker_name = scored.extractor and scored.extractor.name
+    maker_name = None if scored.extractor is None else scored.extractor.name
     shares = asked_shares(max_bad_share, max_missed_share, extractor=maker_name)
     if scored.private is False:
         words = f"{NOT_PRIVATE}: this model was made with a test seed or for research, from a release or records"

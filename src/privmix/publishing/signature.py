@@ -142,9 +142,7 @@ def sign(content: bytes, key: Ed25519PrivateKey, namespace: str = NAMESPACE) -> 
     return "\n".join([_BEGIN, *lines, _END, ""]).encode()
 
 
-def sign_folder(
-    folder: str | Path, key: Ed25519PrivateKey, *, digest: str | None = None
-) -> Path:
+def sign_folder(folder: str | Path, key: Ed25519PrivateKey, *, digest: str | None = None) -> Path:
     """Sign the certificate of a release or a model, and write the signature beside it.
 
     A signature that is there is replaced. The folder is not checked first: ``privmix sign`` does.

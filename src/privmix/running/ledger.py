@@ -103,9 +103,7 @@ class Ledger:
                 said = _written(dataset_id, who)
                 book.append(Opened(**said, epsilon_limit=limit, delta=delta))
             elif (known.epsilon_limit, known.delta) != (limit, delta):
-                allowed = (
-                    f"({number(known.epsilon_limit)}, {number(known.delta)}), the limit it was entered with"
-                )
+                allowed = f"({number(known.epsilon_limit)}, {number(known.delta)}), the limit it was entered with"
                 _validate.fail(f"data set {dataset_id!r}", allowed, (limit, delta))
         return self
 
