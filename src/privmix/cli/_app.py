@@ -24,6 +24,9 @@ COMMANDS = {
     "train": "Train a model on a release.",
     "evaluate": "Measure a model on labelled test data. The numbers are about the test set, not "
     "protected.",
+    "synthesize": "Draw labelled synthetic records from a release, for any learner or tool.",
+    "compare": "Compare records with synthetic ones. For the data holder's eyes only: nothing here "
+    "is private.",
     "fit": "Train a model on private records by DP-SGD with mixup. Spends the budget.",
     "ledger": "Keep account of what data sets have spent. Private to their holder.",
     "demo": "Run the main job on bundled data: plan, release, verify, train, evaluate.",

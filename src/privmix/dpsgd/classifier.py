@@ -38,6 +38,7 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         epochs: Expected number of times that a record takes part.
         augmentation: By default DP-Mix-Self for images, and the record itself for features.
         learning_rate, momentum, clip_norm: See :class:`TrainingConfig`.
+        unit_column, max_records_per_unit: See :func:`plan_training`; ``fit`` is then told the owners.
         feature_cache, device: See :class:`LinearHead`.
         out: Folder for the model and its certificate; a temporary one by default.
         ledger: Ledger file that each ``fit`` is charged to before anything is drawn, those of a grid
@@ -68,6 +69,8 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: float = 1.0,
         momentum: float = 0.0,
         clip_norm: float = 1.0,
+        unit_column: str | None = None,
+        max_records_per_unit: int | None = None,
         feature_cache: FeatureCache = "none",
         device: Any = "cpu",
         out: str | Path | None = None,
@@ -82,11 +85,14 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes, self.num_records = classes, num_records
         self.batch_size, self.epochs, self.augmentation = batch_size, epochs, augmentation
         self.learning_rate, self.momentum, self.clip_norm = learning_rate, momentum, clip_norm
+        self.unit_column, self.max_records_per_unit = unit_column, max_records_per_unit
         self.feature_cache, self.device, self.out = feature_cache, device, out
         self.ledger, self.dataset_id = ledger, dataset_id
 
-    def fit(self, inputs: ArrayLike, labels: ArrayLike) -> Self:
+    def fit(self, inputs: ArrayLike, labels: ArrayLike, units: ArrayLike | None = None) -> Self:
         """Train on private records: (count, *shape) inputs, and (count,) labels.
+
+        With a ``unit_column``, ``units`` are the (count,) owners of the records.
 
         Raises:
             InvalidInputError: ``classes`` or ``num_records`` missing, bad input, or a cost past the
@@ -110,6 +116,8 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             learning_rate=self.learning_rate,
             momentum=self.momentum,
             clip_norm=self.clip_norm,
+            unit_column=self.unit_column,
+            max_records_per_unit=self.max_records_per_unit,
             augmentation=self.augmentation or default,
         )
         head = LinearHead(self.backbone, feature_cache=self.feature_cache, device=self.device)
@@ -124,6 +132,7 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 plan,
                 model=head,
                 out=out,
+                units=units,
                 ledger=self.ledger,
                 dataset_id=self.dataset_id,
             )

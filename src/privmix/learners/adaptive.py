@@ -96,7 +96,7 @@ def learn_rounds(release: ReleaseLike, class_prior: ArrayLike | None) -> Learnt:
     prior = check_prior(class_prior, published.num_classes)
     if prior is None:
         return Learnt(coef, np.zeros(len(coef)), scale, None)
-    intercept = np.log(prior) - np.log(_class_sizes(published, pairs[0][1]))
+    intercept = np.log(prior) - np.log(round_class_sizes(published, pairs[0][1]))
     return Learnt(scale * coef, intercept, 1.0, prior)
 
 
@@ -115,7 +115,7 @@ def _logit_scale(
     return 1.0 + max(float(slope), 0.0) / curvature if curvature > 0 else 1.0
 
 
-def _class_sizes(release: Release, rows: NDArray[np.float32]) -> Vector:
+def round_class_sizes(release: Release, rows: NDArray[np.float32]) -> Vector:
     """Estimate the classes' shares of the records from the first round.
 
     Its residuals are e_y - 1/K, all clipped alike; along the intercept c, row k adds up to

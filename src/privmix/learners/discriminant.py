@@ -19,7 +19,7 @@ _TINY = np.finfo(float).tiny
 def learn_discriminant(moments: PopulationMoments) -> LinearRule:
     """Fit the whitened-cosine rule; see ``NoiseAwareClassifier``."""
     offsets = Offsets.of(moments.offsets, moments.offset_noise).posterior
-    variances, basis = _residual_spectrum(moments, offsets)
+    variances, basis = residual_spectrum(moments, offsets)
     metric = variances + ridge(float(variances.mean()), moments)
     # The metric matters up to a factor only; the floor keeps it finite where nothing varies.
     metric = np.maximum(metric, max(1e-12 * float(metric.max()), _TINY))
@@ -31,7 +31,7 @@ def learn_discriminant(moments: PopulationMoments) -> LinearRule:
     return LinearRule(weights, moments.mean, weights @ offsets.T, covariance, moments.class_sizes)
 
 
-def _residual_spectrum(moments: PopulationMoments, offsets: Matrix) -> tuple[Vector, Matrix]:
+def residual_spectrum(moments: PopulationMoments, offsets: Matrix) -> tuple[Vector, Matrix]:
     """Decompose a record's covariance around the posterior mean of its class.
 
     The records' covariance is shrunk first, since theory knows its noise and its sampling.
