@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         theory,
     )
     from privmix._validate import InvalidInputError
+    from privmix.dpsgd.opening import load_model
     from privmix.engine import release
     from privmix.learners import (
         AdaptiveClassifier,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
         NoiseAwareClassifier,
         NoiseAwareRegressor,
         TorchNetworkClassifier,
-        load_model,
         save_model,
         synthesize,
     )
@@ -80,7 +80,7 @@ _HOMES = {
     "TorchNetworkClassifier": "learners",
     "Verification": "publishing.verification",
     "bound_records": "records.binding",
-    "load_model": "learners",
+    "load_model": "dpsgd.opening",
     "plan_release": "planning.solve",
     "release": "engine",
     "save_model": "learners",

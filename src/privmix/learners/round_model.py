@@ -26,7 +26,7 @@ def round_model(release: ReleaseLike, prior: Vector) -> ClassModel:
     signed rows show it. The intercept's coordinate shows the mean record and is left out.
     """
     published = cast(Release, release)
-    learnt = learn_rounds(release, None)
+    learnt = learn_rounds(release, None, None)
     rows = RowMoments.of(published.tables[0])
     table: Any = published.tables[0]
     gram = table.mix_size / rows.count * rows.gram
