@@ -606,3 +606,65 @@ def test_the_installed_command_runs():
     told = subprocess.run([path, "--help"], capture_output=True, text=True, check=False)
     assert told.returncode == 0
     assert all(command in told.stdout for command in COMMANDS)
+
+
+class TestOptionsThatWouldSayNothing:
+    """An option that nothing looks at is refused: whoever gives it counts on it."""
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            (("--max-missed-share", "7"), "--max-missed-share: .* at most 1"),
+            (("--max-bad-share", "nan"), "--max-bad-share: .*finite"),
+            (("--max-bad-share", "-1", "--on-bad-record", "zero"), "--max-bad-share: .*at least 0"),
+            (("--max-missed-share", "0.5"), "--max-missed-share: .*without --extractor tabular"),
+            (("--max-bad-share", "0.5"), "--max-bad-share: .*without --on-bad-record zero"),
+            (("--device", "banana"), "--device: .*without --extractor"),
+            (("--who", "me"), "--who: .*without --ledger"),
+            (("--passphrase-file", "/nonexistent"), "--passphrase-file: .*without --sign-key"),
+            (("--features-key", "x"), "--features-key: .*but for an .npz"),
+            (("--label-key", "y"), "--label-key: .*but for an .npz"),
+        ],
+    )
+    def test_release(self, run, files, options, words):
+        budget = ("--epsilon", "2", "--delta", "1e-5", "--design", "stratified")
+        schema = ("--schema", files / "schema.json", "--label", "label", "--dry-run")
+        told = run(
+            "release", files / "train.parquet", *schema, *budget, *options, "--out", files / "r"
+        )
+        assert told.code == 2
+        assert re.search(words, told.err)
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            (("--max-missed-share", "0.5"), "without --extractor tabular"),
+            (("--who", "me"), "--who: .*without --ledger"),
+            (("--model", "cnn-26k", "--feature-cache", "views"), "--feature-cache: .*from scratch"),
+            (("--method", "plain", "--mix", "cutmix"), "--mix: .*beside --method plain"),
+            (("--transforms", "flip"), "--transforms: .*records of shape"),
+            (("--extractor", "sentence", "--label-key", "y"), "--label-key: .*beside --extractor"),
+        ],
+    )
+    def test_fit(self, run, files, options, words):
+        keys = ("--features-key", "x") if "sentence" not in options else ()
+        keys += ("--label-key", "y") if "--label-key" not in options else ()
+        budget = ("--epsilon", "2", "--delta", "1e-5", "--schema", files / "schema.json")
+        told = run("fit", files / "test.npz", *keys, *budget, *options, "--out", files / "m")
+        assert told.code == 2
+        assert re.search(words, told.err)
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            (("--max-missed-share", "0.5"), "without --extractor tabular"),
+            (("--max-bad-share", "0.5"), "without --on-bad-record zero"),
+        ],
+    )
+    def test_extract(self, run, files, options, words):
+        told = run(
+            "extract", files / "train.parquet", "--extractor", "sentence", "--text-column", "label",
+            *options, "--out", files / "f.parquet",
+        )  # fmt: skip
+        assert told.code == 2
+        assert re.search(words, told.err)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shutil
 import sqlite3
+import stat
 from contextlib import closing
 from itertools import permutations
 
@@ -147,6 +150,15 @@ class TestAccount:
         assert told.code == 2
         assert "event: expected what the certificate's mechanism costs" in told.err
 
+    def test_printed_deltas_are_told_in_full(self, run, made, tmp_path):  # noqa: F811
+        told = run("account", "--release", made / "counted", "--delta", "1.0000004e-5").out
+        assert "at delta 1.0000004e-05 (certified)" in told
+        opened = run(
+            "ledger", "open", "--ledger", tmp_path / "x.db", "--dataset-id", "d",
+            "--epsilon-limit", "3.0000004", "--delta", "1.0000004e-5",
+        ).out  # fmt: skip
+        assert "epsilon 0 of the limit 3.0000004 is used, at delta 1.0000004e-05" in opened
+
     def test_printed_epsilons_are_rounded_up(self, run, made):  # noqa: F811
         for name in ("model", "uniform", "counted"):
             folder = named(made / name)
@@ -286,7 +298,7 @@ class TestExportImportVerify:
         assert (tmp_path / "e.json").read_text() == text
         assert (tmp_path / "e.json").stat().st_mode & 0o777 == 0o600
         taken = run("ledger", "export", "--ledger", book.path, "--out", tmp_path / "e.json")
-        assert (taken.code, "does not exist yet" in taken.err) == (2, True)
+        assert (taken.code, "a new file" in taken.err) == (2, True)
         copy = tmp_path / "copy.db"
         assert (
             "2 new entries"
@@ -296,6 +308,41 @@ class TestExportImportVerify:
             "nothing new" in ok(run("ledger", "import", tmp_path / "e.json", "--ledger", copy)).out
         )
         assert Ledger(copy).balances() == book.balances()
+
+    def test_an_export_is_private_from_its_first_byte_and_whole_or_not_there(
+        self, run, book, tmp_path, monkeypatch  # noqa: F811
+    ):  # fmt: skip
+        modes, real = [], os.fsync
+
+        def full(handle):
+            modes.append(stat.S_IMODE(os.fstat(handle).st_mode))
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        failed = run("ledger", "export", "--ledger", book.path, "--out", tmp_path / "e.json")
+        assert (failed.code, "No space left" in failed.err) == (2, True)
+        assert modes == [0o600]
+        assert [path.name for path in tmp_path.iterdir()] == ["l.db"]
+        monkeypatch.setattr(os, "fsync", real)
+        ok(run("ledger", "export", "--ledger", book.path, "--out", tmp_path / "e.json"))
+        assert stat.S_IMODE((tmp_path / "e.json").stat().st_mode) == 0o600
+
+    def test_a_failed_import_leaves_a_ledger_that_appeared_meanwhile(
+        self, run, book, tmp_path, monkeypatch  # noqa: F811
+    ):  # fmt: skip
+        """Another process makes the ledger, and charges it, before the import opens it."""
+        (tmp_path / "e.json").write_text(book.to_json())
+        place, opened = tmp_path / "new.db", Ledger.__init__
+
+        def meanwhile(self, path):
+            monkeypatch.setattr(Ledger, "__init__", opened)
+            other = Ledger(place).open_dataset("other", epsilon_limit=1.0, delta=1e-5)
+            other.charge("other", GaussianEvent(noise_multiplier=9.0))
+            opened(self, path)
+
+        monkeypatch.setattr(Ledger, "__init__", meanwhile)
+        assert run("ledger", "import", tmp_path / "e.json", "--ledger", place).code == 2
+        assert len(Ledger(place).balance("other").charges) == 1
 
     def test_an_edited_export_makes_no_ledger(self, run, book, tmp_path):  # noqa: F811
         edited = book.to_json().replace("50.0", "500.0")

@@ -11,12 +11,15 @@ import sys
 import textwrap
 from contextlib import contextmanager
 from pathlib import Path
+from warnings import catch_warnings
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from builders import make_data, make_plan, make_schema
-from privmix import InvalidInputError, plan_release, release, verify
+from privmix import InvalidInputError, dpsgd, plan_release, release, verify
+from privmix.accounting import ComposedEvent, account, format_epsilon
 from privmix.backends import parts
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.preprocess import Center, UnitNorm
@@ -24,6 +27,8 @@ from privmix.publishing import folder as store
 from privmix.rng import MasterKey, guessable_secret
 from privmix.running import journal
 from privmix.running.finished import DamagedFileWarning
+from privmix.running.ledger import Ledger
+from privmix.running.unrecorded import UnrecordedSpendingWarning
 from privmix.sampling import row_blocks
 
 
@@ -303,8 +308,105 @@ def test_a_file_damaged_between_sealing_and_publishing_is_refused(tmp_path, plan
 def test_a_file_that_is_not_the_runs_is_not_sealed(tmp_path, plan):
     data = make_data(plan.data_schema, 60)
     (cut_off(tmp_path, plan, data) / "release" / "extra.txt").write_text("mine")
-    with pytest.raises(InvalidInputError, match=r"extra.txt: .*a part as this run wrote it"):
+    with pytest.raises(InvalidInputError, match=r"extra.txt: .*a file as this run wrote it"):
         release(*data, plan, out=tmp_path / "r", test_seed=1, resume=True)
+
+
+@pytest.mark.parametrize("damage", [one_bit_flipped, cut_short])
+def test_results_damaged_after_they_were_written_are_not_certified(tmp_path, damage):
+    plan = plan_release(
+        make_schema(), target_epsilon=5.0, target_delta=1e-5, design="poisson", mix_size=20,
+        num_mixtures=60, preprocessing=(Center(budget_share=0.1), UnitNorm()),
+    )  # fmt: skip
+    data = make_data(plan.data_schema, 60)
+    options = {"out": tmp_path / "r", "test_seed": 1}
+
+    def spoil(done, total):
+        damage(tmp_path / ".r.run" / "release" / PREPROCESSING_NAME)
+
+    with pytest.raises(InvalidInputError, match=f"{PREPROCESSING_NAME}: .*as this run wrote it"):
+        release(*data, plan, **options, progress=spoil)
+    assert not list(tmp_path.rglob("certificate.json"))
+    with pytest.warns(DamagedFileWarning, match=f"{PREPROCESSING_NAME} was damaged"):
+        release(*data, plan, **options, resume=True)
+    whole = release(*data, plan, out=tmp_path / "whole", test_seed=1).folder
+    assert tree(tmp_path / "r") == tree(whole)
+
+
+def test_a_signature_that_was_cut_off_leaves_nothing_behind(tmp_path, plan, monkeypatch):
+    """Resumed without the key: what was left of the signature would make the release invalid."""
+    data = make_data(plan.data_schema, 60)
+    key = Ed25519PrivateKey.generate()
+    rename = Path.rename
+
+    def cut(self, target):
+        if self.name == "certificate.json.sig.tmp":
+            raise CutOff
+        return rename(self, target)
+
+    with monkeypatch.context() as patch, pytest.raises(CutOff):
+        patch.setattr(Path, "rename", cut)
+        release(*data, plan, out=tmp_path / "r", sign_key=key)
+    assert list(tmp_path.rglob("certificate.json.sig.tmp"))
+    release(*data, plan, out=tmp_path / "r", resume=True)
+    assert verify(tmp_path / "r").valid
+
+
+class TestUnrecordedSpending:
+    def test_a_second_release_without_a_ledger_warns_with_what_both_cost(self, tmp_path, plan):
+        data = make_data(plan.data_schema, 60)
+        both = account(ComposedEvent(events=(plan.event, plan.event)), plan.delta).epsilon
+        told = f"all 2 times cost epsilon {format_epsilon(both)} at"
+        with catch_warnings(action="error"):
+            release(*data, plan, out=tmp_path / "one")
+            release(*data, plan, out=tmp_path / "seeded", test_seed=1)
+            with pytest.raises(UnrecordedSpendingWarning, match=told):
+                release(*data, plan, out=tmp_path / "two")
+        assert not (tmp_path / "two").exists()
+
+    def test_models_and_releases_count_together(self, tmp_path, plan):
+        data = make_data(plan.data_schema, 60)
+        width = data[0].shape[1]
+        classes = plan.data_schema.classes
+        release(*data, plan, out=tmp_path / "r")
+        model = dpsgd.DPMixClassifier(
+            None, 2.0, classes=classes, num_records=60, batch_size=20, epochs=1
+        )
+        with pytest.warns(UnrecordedSpendingWarning, match="all 2 times"):
+            model.fit(*data)
+        training = dpsgd.plan_training(
+            target_epsilon=2.0, target_delta=1e-5, epochs=1, classes=classes, input_shape=(width,),
+            num_records=60, batch_size=20, augmentation=dpsgd.AugmentationPlan.plain(),
+        )  # fmt: skip
+        fitting = {"model": dpsgd.LinearHead(None)}
+        with pytest.warns(UnrecordedSpendingWarning, match="all 3 times"):
+            dpsgd.fit(*data, training, out=tmp_path / "m", **fitting)
+        with catch_warnings(action="error"):  # protects nobody
+            dpsgd.fit(*data, training, out=tmp_path / "research", research=True, **fitting)
+
+    def test_a_ledger_and_a_resumed_run_do_not(self, tmp_path, plan):
+        data = make_data(plan.data_schema, 60)
+        book = Ledger(tmp_path / "l.db").open_dataset("d", epsilon_limit=99.0, delta=1e-5)
+
+        def stop(done, total):
+            raise CutOff
+
+        with catch_warnings(action="error"):
+            with pytest.raises(CutOff):
+                release(*data, plan, out=tmp_path / "r", progress=stop)
+            release(*data, plan, out=tmp_path / "r", resume=True)
+            release(*data, plan, out=tmp_path / "s", ledger=book.path, dataset_id="d")
+
+    def test_a_run_that_is_kept_counts_whatever_error_it_ended_in(self, tmp_path, plan):
+        data = make_data(plan.data_schema, 60)
+
+        def spoil(done, total):
+            (tmp_path / ".r.run" / "release" / "extra.txt").write_text("x")
+
+        with pytest.raises(InvalidInputError, match=r"extra\.txt"):
+            release(*data, plan, out=tmp_path / "r", progress=spoil)
+        with pytest.warns(UnrecordedSpendingWarning, match="all 2 times"):
+            release(*data, plan, out=tmp_path / "s")
 
 
 @pytest.mark.parametrize("library", ["numpy", "pyarrow"])

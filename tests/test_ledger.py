@@ -8,7 +8,8 @@ import resource
 import sqlite3
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
+from typing import ClassVar
 
 import pytest
 
@@ -94,6 +95,23 @@ class TestCharges:
             "e", [first, rare(high)]
         )
         assert receipt.balance.epsilon_spent <= 1  # both fixed in advance
+
+    def test_deltas_and_limits_are_told_in_full(self, tmp_path):
+        limit, delta = COST * 1.2, 1.0000004e-6
+        ledger = Ledger(tmp_path / "l.db").open_dataset("d", epsilon_limit=limit, delta=delta)
+        ledger.charge("d", EVENT)
+        told = f"epsilon {limit!r} at delta 1.0000004e-06"
+        with pytest.raises(InvalidInputError, match=told):
+            ledger.charge("d", EVENT)
+        with pytest.raises(InvalidInputError, match=r"1\.0000004e-06\), the limit"):
+            ledger.open_dataset("d", epsilon_limit=limit, delta=1e-6)
+        ledger.record("d", EVENT, digest=DIGEST)
+        assert f"past the limit of {limit!r}" in ledger.balance("d").refusal
+
+    def test_the_rule_says_that_the_limit_holds_and_not_the_figure(self, ledger):
+        rule = ledger.balance("d").rule
+        assert "what holds, however earlier outputs chose the later plans, is the limit" in rule
+        assert "no guarantee of its own" in rule
 
     def test_a_limit_stays_as_it_was_set(self, ledger):
         ledger.open_dataset("d", epsilon_limit=3 * COST, delta=1e-6)
@@ -316,6 +334,83 @@ class TestChain:
             words = r"entry 4: expected .* this version of privmix knows, got '(ref|lap)"
             with pytest.raises(InvalidInputError, match=words):
                 ledger_entries.read_entries(links, "ledger")
+
+    def test_an_append_in_between_is_no_removal(self, ledger, monkeypatch):
+        opened = ledger_file.LedgerFile._opened
+
+        @contextmanager
+        def then_appended(self, **options):
+            with opened(self, **options) as connection:
+                yield connection
+            monkeypatch.setattr(ledger_file.LedgerFile, "_opened", opened)
+            Ledger(ledger.path).charge("d", GaussianEvent(noise_multiplier=100.0))
+
+        monkeypatch.setattr(ledger_file.LedgerFile, "_opened", then_appended)
+        assert ledger.problems() == []
+        assert len(contents(ledger)) == 5
+
+    DRAW: ClassVar = {
+        "entry": "drawn", "at": "", "who": "", "dataset_id": "d", "kind": "release", "name": "",
+    }  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("entries", "number", "words"),
+        [
+            ([{"run_id": "a", "reservation": 2, "place": 0}] * 2, 4, "not charged yet"),
+            (
+                [{"run_id": run, "reservation": 2, "place": 0} for run in "ab"],
+                4,
+                "plan 1 of entry 2",
+            ),
+            ([{"run_id": "a", "reservation": 2, "place": 9}], 3, "plan 10 of entry 2"),
+            ([{"run_id": "a", "reservation": 2, "place": -1}], 3, "plan 0 of entry 2"),
+            ([{"run_id": "a", "reservation": 77, "place": 0}], 3, "of entry 77"),
+            ([{"run_id": "a", "reservation": 1, "place": 0}], 3, "of entry 1"),
+        ],
+    )
+    def test_a_draw_on_what_is_not_free_is_found(self, tmp_path, entries, number, words):
+        """Written by somebody who makes every hash anew."""
+        ledger = Ledger(tmp_path / "l.db").open_dataset("d", epsilon_limit=3 * COST, delta=1e-6)
+        ledger.reserve("d", [EVENT])
+        exported = json.loads(ledger.to_json())
+        seal = {"entry": "sealed", "at": "", "who": "", "dataset_id": "d"}
+        seal |= {"run_id": "a", "digest": DIGEST}
+        contents = [*({**self.DRAW, **one} for one in entries), seal]
+        for count, content in enumerate(contents, start=3):
+            exported["entries"].append({"number": count, "content": content, "hash": ""})
+        forged = json.dumps(rehashed(exported))
+        book = Ledger(tmp_path / "forged.db")
+        with pytest.raises(InvalidInputError, match=f"entry {number}: .*{words}"):
+            book.import_json(forged)
+        for one in rehashed(exported)["entries"]:
+            content = ledger_entries.canonical(one["content"])
+            row = (one["number"], content, one["hash"])
+            altered(book, "INSERT INTO entries VALUES (?, ?, ?)", *row)
+        (problem,) = book.problems([("r", DIGEST, EVENT)])
+        assert f"entry {number}: " in problem
+        assert words in problem
+
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [
+            ({"entry": "sealed", "run_id": "other", "digest": DIGEST}, "a run that was charged"),
+            ({"entry": "opened", "dataset_id": "e", "epsilon_limit": -1.0, "delta": 0.1}, "limit"),
+            ({"entry": "opened", "dataset_id": "e", "epsilon_limit": 1.0, "delta": 2.0}, "delta"),
+        ],
+    )
+    def test_an_entry_that_does_not_follow_is_found(self, ledger, tmp_path, content, words):
+        exported = json.loads(ledger.to_json())
+        content = {"at": "", "who": "", "dataset_id": "d"} | content
+        exported["entries"].append({"number": 5, "content": content, "hash": ""})
+        with pytest.raises(InvalidInputError, match=f"entry 5: ?.*{words}"):
+            Ledger(tmp_path / "forged.db").import_json(json.dumps(rehashed(exported)))
+
+    def test_a_run_that_is_charged_twice_is_found(self, ledger, tmp_path):
+        exported = json.loads(ledger.to_json())
+        again = dict(exported["entries"][3]["content"], run_id="run")
+        exported["entries"][3]["content"] = again
+        with pytest.raises(InvalidInputError, match="entry 4: .*not charged yet"):
+            Ledger(tmp_path / "forged.db").import_json(json.dumps(rehashed(exported)))
 
 
 def rehashed(exported):

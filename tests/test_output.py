@@ -12,6 +12,7 @@ import pytest
 from builders import make_data, make_schema
 from privmix import InvalidInputError, release
 from privmix._validate import printable
+from privmix.cli import _show_warning
 from privmix.cli._common import _SafeConsole, status_line
 from privmix.running.ledger import Ledger
 
@@ -50,6 +51,12 @@ def test_a_console_prints_text_as_it_stands(capsys):
     assert r"[red]a[/red] :smile: [/b] \x1b[2J\nvalid: no" in out
     assert r"[/x]\nvalid: yes\x1b[1m" in out
     assert "\x1b" not in out
+
+
+def test_a_warning_is_one_line_that_no_terminal_acts_on(capsys):
+    _show_warning("column \x1b[2J\x1b]0;owned\x07\nvalid: yes", UserWarning, "f", 1)
+    err = capsys.readouterr().err
+    assert err == "warning: column \\x1b[2J\\x1b]0;owned\\x07 valid: yes\n"
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +117,7 @@ def test_names_of_releases(room, name, shown):
     assert (out / "certificate.json").exists()
     charges = Ledger(room / "ledger.db").balance("people").charges
     assert len(charges) == before + 1
-    assert charges[-1].note.isprintable()
+    assert charges[-1].name.isprintable()
 
 
 def test_a_file_name_prints_no_line_of_its_own(tmp_path, stratified_plan):

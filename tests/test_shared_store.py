@@ -13,6 +13,7 @@ from builders import make_data, make_plan, make_schema
 from privmix import InvalidInputError, Release, cli, engine, release, verify
 from privmix.publishing import folder as store
 from privmix.publishing.certificate import Certificate
+from privmix.rng import guessable_secret
 from privmix.running.ledger import Ledger
 from privmix.running.shared_store import CLAIM_NAME, Folder, Objects, SharedStore, store_location
 from privmix.sampling import row_blocks
@@ -178,6 +179,27 @@ def test_parts_that_were_changed_are_made_again(tmp_path, begun, place):
     assert not list(tmp_path.rglob("certificate.json"))
     release(*arguments, **options)
     assert files_at(place)[name] == content
+
+
+def test_a_part_made_again_with_other_bits_is_refused(tmp_path, plan, place):
+    """As of parts in the folder: rows of two versions under one noise do not make one release."""
+    data = make_data(plan.data_schema, 60)
+
+    def stop(done, total):
+        if done > 90:
+            raise CutOff
+
+    with pytest.raises(CutOff):
+        release(*data, plan, out=tmp_path / "r", store=place, test_seed=1, progress=stop)
+    options = {"out": tmp_path / "r", "store": place, "resume": True}
+    put(place, "data/part-00001.parquet", b"damaged")
+    with pytest.raises(InvalidInputError, match="others again"):
+        release(*data, plan, **options, test_seed=1)
+    path = tmp_path / ".r.run" / "journal.json"  # another machine rounds otherwise, as it were
+    path.write_text(path.read_text().replace(guessable_secret(1).hex(), "ab" * 32))
+    with pytest.raises(InvalidInputError, match=r"part-00001.parquet: .*when it was made first"):
+        release(*data, plan, **options)
+    assert not (tmp_path / "r").exists()
 
 
 def test_a_part_that_nobody_vouched_for_is_made_again(begun, place):

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -22,6 +23,7 @@ from typer.testing import CliRunner
 from builders import make_data, make_plan, make_schema
 from privmix import InvalidInputError, release, verify
 from privmix.cli import app
+from privmix.mixer import Rows
 from privmix.publishing.signature import (
     NAMESPACE,
     check_signature,
@@ -30,6 +32,7 @@ from privmix.publishing.signature import (
     sign,
     sign_folder,
 )
+from test_verification import rewrite
 
 SIGNATURE = "certificate.json.sig"
 KEY = Ed25519PrivateKey.generate()
@@ -273,6 +276,45 @@ class TestCommand:
         assert read_signature((folder / SIGNATURE).read_bytes()).public_key.endswith(
             KEY.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
         )
+
+    @pytest.mark.parametrize("old", ["junk", "link", "none"])
+    def test_rows_are_looked_at_whatever_the_old_signature_is(self, folder, tmp_path, old):
+        rewrite(
+            folder, lambda rows: Rows(np.zeros_like(rows.features), rows.labels, rows.label_weights)
+        )
+        path = folder / SIGNATURE
+        path.unlink()
+        if old == "junk":
+            path.write_bytes(b"junk")
+        elif old == "link":
+            path.symlink_to(tmp_path / "elsewhere")
+        result = self.run("sign", folder, "--key", write_key(tmp_path / "key"))
+        assert result.exit_code == 1
+        assert "vary less than the stated noise" in result.stdout
+        assert not path.is_file() or path.read_bytes() == b"junk"
+        # What is wrong with the origin hides nothing either.
+        assert "vary less than the stated noise" in reasons(folder)
+
+    @pytest.mark.parametrize("name", ["certificate.json.sig.extra", "certificate.json.sigs"])
+    def test_a_file_whose_name_begins_as_the_signatures_is_not_signed(self, folder, tmp_path, name):
+        (folder / name).write_text("x")
+        result = self.run("sign", folder, "--key", write_key(tmp_path / "key"))
+        assert result.exit_code == 1
+        assert f"{name}: not part of the release" in result.stdout
+
+    def test_a_link_in_the_signatures_place_is_replaced(self, folder, tmp_path):
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.write_text("kept")
+        (folder / SIGNATURE).unlink()
+        (folder / SIGNATURE).symlink_to(elsewhere)
+        result = self.run("sign", folder, "--key", write_key(tmp_path / "key"))
+        assert result.exit_code == 0, result.output
+        assert verify(folder).valid
+        assert elsewhere.read_text() == "kept"
+
+    def test_another_certificate_than_the_checked_one_is_not_signed(self, folder):
+        with pytest.raises(InvalidInputError, match="the certificate that was checked"):
+            sign_folder(folder, KEY, digest="0" * 64)
 
     def test_a_passphrase_comes_from_the_environment_or_a_file(self, folder, tmp_path):
         pytest.importorskip("bcrypt")

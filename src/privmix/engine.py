@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -38,10 +38,19 @@ from privmix.records.binding import bound_records, feature_source
 from privmix.records.bounded import Progress, Records
 from privmix.rng import MasterKey, fresh_name
 from privmix.running.finished import FinishedFiles, check_sealed, warn_of_damage
-from privmix.running.journal import Charge, Journal, RunFolder, check_out, make_once, write_durably
+from privmix.running.journal import (
+    Charge,
+    Journal,
+    RunFolder,
+    check_out,
+    make_once,
+    remove_unfinished,
+    write_durably,
+)
 from privmix.running.ledger import ledger_charge
 from privmix.running.resources import parse_bytes, return_memory, spare_memory
 from privmix.running.shared_store import STATE_NAME, SharedParts, store_location
+from privmix.running.unrecorded import unrecorded
 
 
 def release(
@@ -87,7 +96,8 @@ def release(
             extractor stops likewise.
         resume: Go on with a run into ``out`` that was cut off: same plan, same records, same bits,
             no second charge.
-        ledger: Ledger file to charge before anything is drawn.
+        ledger: Ledger file to charge before anything is drawn. Without one, a second release or
+            training in a process warns with what all of them cost together.
         dataset_id: The data set's name in the ledger.
         sign_key: Key that signs the certificate; see ``privmix.publishing.signature``.
         who: Who releases, for the ledger: free text; the login name by default.
@@ -171,7 +181,10 @@ def release(
         max_memory=limit,
         threads=threads,
     )
-    with open_backend(backend, threads, scheduler, workers) as place:
+    # A run that goes on was counted when it began, in this process or in another one.
+    silent = charge is not None or test_seed is not None or resume
+    spending = nullcontext() if silent else unrecorded(plan.event, plan.delta, "privmix.release")
+    with open_backend(backend, threads, scheduler, workers) as place, spending:
         return release_records(
             records,
             plan,
@@ -397,13 +410,17 @@ def _seal(
 
     What the disk has must be what was written. ``shared`` are the digests of parts that are elsewhere.
     """
-    for leftover in folder.rglob("*.tmp"):
-        leftover.unlink()
-    write_durably(folder / CARD_NAME, dataset_card(certificate).encode())
+    remove_unfinished(folder)
+    card = dataset_card(certificate).encode()
+    write_durably(folder / CARD_NAME, card)
+    due = {
+        CARD_NAME: hashlib.sha256(card).hexdigest(),
+        PREPROCESSING_NAME: finished.latest(PREPROCESSING_NAME),
+    }
     found = file_digests(folder)
     for name, digest in found.items():
-        if name not in (CARD_NAME, PREPROCESSING_NAME) and digest != finished.digest(name):
-            allowed = "a part as this run wrote it; resume (--resume) makes it again"
+        if digest != (due[name] if name in due else finished.digest(name)):
+            allowed = "a file as this run wrote it; resume (--resume) makes it again"
             _validate.fail(str(folder / name), allowed, "another file")
     digests = dict(sorted((found | shared).items()))
     certificate = certificate.sealed(private=certificate.private, files=digests)

@@ -222,3 +222,20 @@ def test_epsilons_of_a_thousand(event, delta):
     reading = accounting.accountants["pld"]
     assert 300.0 < reading.lower <= reading.upper < 2000.0
     assert reading.upper - reading.lower <= 5e-3 * reading.upper
+
+
+def test_what_dominates_many_mechanisms_bounds_them_from_above_alone():
+    # The mechanisms that stand for these have a lower bound of 1.707, above the true 1.6875.
+    many = [poisson(0.01 * (1 + i / 300), 1 + i / 977, 20) for i in range(40)]
+    accounting = account(ComposedEvent(events=tuple(many)), 1e-5)
+    assert accounting.epsilon >= 1.6875
+    assert accounting.accountants["pld"].upper >= 1.6875
+    assert accounting.accountants["pld"].lower is None
+    few = account(ComposedEvent(events=tuple(many[:24])), 1e-5)
+    assert few.accountants["pld"].lower is not None
+
+
+def test_samples_rounded_up_to_everybody_bound_from_above_alone():
+    many = [poisson(1 - 1e-4 * (1 + i), 40.0, 1) for i in range(40)]
+    readings = account(ComposedEvent(events=tuple(many)), 1e-5).accountants
+    assert [r.lower for r in readings.values() if r is not None] == [None] * 3

@@ -13,6 +13,7 @@ from privmix.accounting import (
     calibrate,
     calibrate_noise_multiplier,
 )
+from privmix.accounting.calibrate import certified_epsilon
 
 
 def poisson(sampling_prob, count):
@@ -185,3 +186,33 @@ def test_a_record_that_hardly_takes_part_needs_no_noise():
             6.0,
             3e-4,
         )
+
+
+def test_what_is_told_as_reachable_is_reached():
+    def make_event(noise):
+        fixed = GaussianEvent(noise_multiplier=1.0)
+        return ComposedEvent(events=[fixed, GaussianEvent(noise_multiplier=noise)])
+
+    with pytest.raises(InvalidInputError, match="at least") as error:
+        calibrate_noise_multiplier(make_event, 1.0, 1e-5)
+    least = float(error.value.allowed.split()[-1])
+    assert least >= certified_epsilon(make_event(1e9), 1e-5)
+
+    def steps(count):
+        return PoissonGaussianEvent(sampling_prob=0.01, noise_multiplier=1.0, count=count)
+
+    unknown = {"lower": 7, "upper": 100, "increasing": True, "integer": True}
+    with pytest.raises(InvalidInputError, match="from .* to") as error:
+        calibrate(steps, "count", target_epsilon=0.01, target_delta=1e-5, **unknown)
+    _, least, _, most, *_ = error.value.allowed.split()
+    assert float(most) <= certified_epsilon(steps(100), 1e-5)
+    reached = calibrate(steps, "count", target_epsilon=float(least), target_delta=1e-5, **unknown)
+    assert reached == 7
+
+
+def test_an_error_tells_a_delta_in_full():
+    with pytest.raises(InvalidInputError, match="target_delta 0.50000004 even"):
+        calibrate_noise_multiplier(
+            lambda noise: PoissonGaussianEvent(sampling_prob=1e-3, noise_multiplier=noise, count=1),
+            1.0, 0.50000004,
+        )  # fmt: skip

@@ -4,9 +4,12 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from privmix import InvalidInputError
 from privmix.accounting import format_epsilon, rounded_up
+from privmix.accounting.rounding import rounded_down
 
 
 def test_rounding_is_up_where_the_nearest_is_below():
@@ -42,3 +45,10 @@ def test_digits_out_of_range(digits):
 def test_nan_is_refused():
     with pytest.raises(InvalidInputError, match="value"):
         rounded_up(float("nan"), 3)
+
+
+@given(st.floats(1e-300, 1e300), st.integers(1, 15))
+def test_rounded_down_is_never_above_and_next_to_rounded_up(value, digits):
+    low, high = rounded_down(value, digits), rounded_up(value, digits)
+    assert low <= value <= high
+    assert high - low <= 11 * value * 10.0**-digits

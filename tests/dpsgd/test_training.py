@@ -31,7 +31,7 @@ from privmix.dpsgd import (
     trainer,
     verify_model,
 )
-from privmix.dpsgd.model_certificate import ModelCertificate, read_state
+from privmix.dpsgd.model_certificate import ModelCertificate, ModelFacts, read_state
 from privmix.running.ledger import Ledger
 from privmix.running.unrecorded import UnrecordedSpendingWarning
 from training_cases import Pooled, make_config, make_images, make_network, make_plan
@@ -315,6 +315,41 @@ def test_a_consistent_forgery_of_another_size_is_rejected(sealed, tmp_path):
     forged = certificate.model_copy(update={"files": files})
     (copy / "certificate.json").write_bytes(forged.to_bytes())
     assert "BF16" in verify_model(copy).reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "text"),
+    [
+        ("library_versions", "numpy", "2.0, audited by nobody"),
+        ("model", "architecture", "Pooled, epsilon 0"),
+        ("model", "architecture", "A" * 300),
+        ("model", "public_digest", "this model is harmless"),
+    ],
+)
+def test_a_consistent_forgery_with_free_text_is_rejected(sealed, tmp_path, place, name, text):
+    copy = tmp_path / "m"
+    shutil.copytree(sealed, copy)
+    path = copy / "certificate.json"
+    found = json.loads(path.read_text())[place][name]
+    path.write_text(path.read_text().replace(f'"{name}": "{found}"', f'"{name}": "{text}"'))
+    (reason,) = verify_model(copy).reasons
+    assert place in reason
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"public_digest": "A" * 64},
+        {"shapes": {"a tensor of ours": (2,)}},
+        {"shapes": {"a\x1b[2J": (2,)}},
+    ],
+)
+def test_facts_of_a_model_hold_no_free_text(change):
+    facts = {"kind": "network", "architecture": "Net", "public_digest": "0" * 64}
+    facts |= {"num_parameters": 2, "shapes": {"0.weight": (2,)}}
+    ModelFacts(**facts)
+    with pytest.raises(InvalidInputError, match=next(iter(change))):
+        ModelFacts(**facts | change)
 
 
 def test_edited_files_are_rejected(sealed, tmp_path):

@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from privmix import InvalidInputError
 from privmix.clipping import clipped, rescaled
-from privmix.preprocess.transforms import projected
+from privmix.preprocess.transforms import projected, random_signs
 
 
 @pytest.fixture
@@ -42,3 +43,8 @@ def test_squares_that_leave_the_range_of_doubles_do_no_harm(size):
 def test_projection_is_a_matrix_product(rows, rng):
     directions = rng.standard_normal((3, 6))
     np.testing.assert_allclose(projected(rows, directions), rows @ directions.T, rtol=1e-12)
+
+
+def test_a_projection_that_no_memory_holds_is_refused_before_it_is_made():
+    with pytest.raises(InvalidInputError, match="random projection: expected a matrix of at most"):
+        random_signs(0, 10**6, 10**6)

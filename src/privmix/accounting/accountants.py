@@ -32,7 +32,8 @@ class Reading(FrozenModel):
     Attributes:
         epsilon: Its epsilon; None where it gives none.
         guarantee: Whether the mechanism is certainly (epsilon, delta)-DP.
-        lower: Proved lower bound on the epsilon of the dominating pair, if any.
+        lower: Proved lower bound on the epsilon of the dominating pair, if any; none of events of so
+            many mechanisms that fewer, which dominate them, were looked at.
         upper: Proved upper bound, if any.
 
     """
@@ -76,7 +77,7 @@ def account(event: Event, delta: float) -> Accounting:
 
     """
     delta = _validate.delta("delta", delta)
-    inner, size = group_view(event)
+    inner, size, is_exact = group_view(event)
     by_pld = (
         _pld_reading(inner, delta) if size == 1 else _chained(pld.delta_curve, inner, delta, size)
     )
@@ -90,6 +91,11 @@ def account(event: Event, delta: float) -> Accounting:
         else _chained(_rdp_curve, inner, delta, size),
         "gdp": _gdp_reading(event, delta),
     }
+    if not is_exact:
+        readings = {
+            name: reading and reading.model_copy(update={"lower": None})
+            for name, reading in readings.items()
+        }
     certified = [r.upper for r in readings.values() if r is not None and r.upper is not None]
     if not certified:
         allowed = "one for which the bound stays below 5000 for each record"
@@ -115,7 +121,7 @@ def epsilon_at(event: Event, deltas: Iterable[float] = CERTIFICATE_DELTAS) -> di
     deltas = [_validate.delta("delta", delta) for delta in deltas]
     if presence_view(event) is not None:
         return {delta: account(event, delta).epsilon for delta in deltas}
-    event, size = group_view(event)
+    event, size, _ = group_view(event)
     if size > 1:
         outer = GroupEvent(unit="group", group_size=size, event=event)
         return {delta: account(outer, delta).epsilon for delta in deltas}
@@ -134,7 +140,7 @@ def delta_at(event: Event, epsilon: float) -> float:
 
     """
     epsilon = _validate.real("epsilon", epsilon, at_least=0.0)
-    inner, size = group_view(event)
+    inner, size, _ = group_view(event)
     by_rdp = rdp.rdp_delta(inner, epsilon / size)
     by_pld = pld.delta_bounds(inner, epsilon / size)
     found = by_rdp if by_pld is None else min(by_pld[1], by_rdp)
@@ -148,7 +154,7 @@ def delta_at(event: Event, epsilon: float) -> float:
 
 def delta_profile(event: Event, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
     """Certified deltas at increasing ``epsilons`` >= 0, faster than one by one."""
-    inner, size = group_view(event)
+    inner, size, _ = group_view(event)
     deltas = _chained_profile(inner, epsilons, size)
     presence = presence_view(event)
     return (

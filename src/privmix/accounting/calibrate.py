@@ -17,6 +17,8 @@ from privmix._validate import InvalidInputError
 from privmix.accounting import accountants, gdp, pld
 from privmix.accounting.events import Event
 from privmix.accounting.group import group_view
+from privmix.accounting.guarantee import number
+from privmix.accounting.rounding import format_epsilon, rounded_down
 
 MakeEvent: TypeAlias = Callable[[float], Event]
 
@@ -53,9 +55,11 @@ def calibrate_noise_multiplier(
             return noise
     if reached == 0:
         # A record takes part with probability below delta: every noise is within the target.
-        allowed = f"anything, but at target_delta {delta:g} even little noise costs 0: lower it"
+        allowed = (
+            f"anything, but at target_delta {number(delta)} even little noise costs 0: lower it"
+        )
         raise InvalidInputError("target_epsilon", allowed, target)
-    raise InvalidInputError("target_epsilon", f"a value near {reached:.6g}", target)
+    raise InvalidInputError("target_epsilon", f"a value near {format_epsilon(reached)}", target)
 
 
 def certified_epsilon(event: Event, delta: float) -> float:
@@ -109,7 +113,9 @@ def calibrate(
     if search.epsilon(spent) <= target:
         return convert(spent)
     if search.epsilon(safe) > target:
-        reachable = f"from {search.epsilon(safe):.6g} to {search.epsilon(spent):.6g}"
+        # What is told as reachable is reached when it is asked for.
+        least, most = format_epsilon(search.epsilon(safe)), rounded_down(search.epsilon(spent), 6)
+        reachable = f"from {least} to {most:.6g}"
         _validate.fail(
             "target_epsilon", f"{reachable} for {parameter} in [{low:g}, {high:g}]", target
         )
@@ -129,7 +135,7 @@ class _Search:
     def epsilon(self, value: float) -> float:
         """The certified epsilon; unless ``fully``, the PLD's bound, which rarely is larger."""
         event = self.make_event(value)
-        inner, size = group_view(event)
+        inner, size, _ = group_view(event)
         if size > 1:
             try:
                 return certified_epsilon(event, self.delta)
@@ -191,8 +197,9 @@ class _Search:
             end = outward[1] if within else outward[0]
             if len(found) < 2 and at == end:
                 reached = self.epsilon(math.exp(at))
-                side = "at most" if within else "at least"
-                _validate.fail("target_epsilon", f"{side} {reached:.6g}", self.target)
+                least, most = format_epsilon(reached), f"{rounded_down(reached, 6):.6g}"
+                allowed = f"at most {most}" if within else f"at least {least}"
+                _validate.fail("target_epsilon", allowed, self.target)
             at = min(at + stride, end) if end > at else max(at - stride, end)
             stride *= 3.0
         return found[True], found[False]

@@ -92,7 +92,7 @@ def event_gdp_mu(event: Event) -> tuple[float, bool] | None:
     under replace_one, and R^2/T (cosh(1/s^2) - 1) with signs; None for sampling without replacement. Groups of k records: k times one record's.
     """
     total, exact = 0.0, True
-    inner, size = group_view(event)
+    inner, size, _ = group_view(event)
     for part in simple_events(inner):
         rate = _squared_rate(part)
         if rate is None:

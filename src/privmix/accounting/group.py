@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 from scipy.optimize import brentq
 
@@ -27,11 +28,27 @@ from privmix.accounting.events import (
 _LARGEST_EPSILON = 5e3
 
 
-def group_view(event: Event) -> tuple[SimpleEvent | ComposedEvent, int]:
-    """Return a mechanism and how long a chain of its neighbours is to be taken.
+class GroupView(NamedTuple):
+    """A mechanism, and how long a chain of its neighbours is to be taken.
 
-    1 for events of records, and for groups in plain Gaussian mechanisms, whose noise multipliers
-    are divided by the group's size instead.
+    Attributes:
+        event: The mechanism.
+        chain: Length of the chain.
+        is_exact: False where the mechanism only dominates the event, few as the accountants can take
+            at a time: what bounds it from below says nothing of the event.
+
+    """
+
+    event: SimpleEvent | ComposedEvent
+    chain: int
+    is_exact: bool
+
+
+def group_view(event: Event) -> GroupView:
+    """Return what accountants look at in place of an event.
+
+    The chain is 1 for events of records, and for groups in plain Gaussian mechanisms, whose noise
+    multipliers are divided by the group's size instead.
     """
     inner, size = per_record(event)
     parts = simple_events(inner)
@@ -40,9 +57,11 @@ def group_view(event: Event) -> tuple[SimpleEvent | ComposedEvent, int]:
             part.model_copy(update={"noise_multiplier": part.noise_multiplier / size})
             for part in parts
         ]
-        return ComposedEvent(events=tuple(scaled)), 1
+        return GroupView(ComposedEvent(events=tuple(scaled)), 1, is_exact=True)
     few = few_events(parts)
-    return (inner if len(few) == len(parts) else ComposedEvent(events=tuple(few))), size
+    if few == parts:
+        return GroupView(inner, size, is_exact=True)
+    return GroupView(ComposedEvent(events=tuple(few)), size, is_exact=False)
 
 
 def presence_view(event: Event) -> tuple[ComposedEvent, int] | None:

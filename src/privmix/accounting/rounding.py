@@ -21,13 +21,22 @@ def rounded_up(value: float, digits: int) -> float:
         digits: 1 to 15.
 
     """
+    return _rounded(value, digits, decimal.ROUND_CEILING)
+
+
+def rounded_down(value: float, digits: int) -> float:
+    """Return ``value`` rounded down, a lower bound; otherwise as :func:`rounded_up`."""
+    return _rounded(value, digits, decimal.ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, rounding: str) -> float:
     digits = _validate.integer("digits", digits, at_most=_MOST_DIGITS)
     if math.isnan(value):
         _validate.fail("value", "a number", value)
     if math.isinf(value) or value == 0.0:
         return value
     # The traps are this context's own: a thread's settings do not matter.
-    context = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING)
+    context = decimal.Context(prec=digits, rounding=rounding)
     return float(context.create_decimal(decimal.Decimal(value)))
 
 

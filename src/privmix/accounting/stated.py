@@ -9,7 +9,6 @@ have stated. A smaller epsilon is no such number, by however little it is smalle
 
 from __future__ import annotations
 
-import decimal
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -20,7 +19,7 @@ from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.accounting.accountants import CERTIFICATE_DELTAS, Reading, account, epsilon_at
 from privmix.accounting.events import Event
-from privmix.accounting.rounding import rounded_up
+from privmix.accounting.rounding import rounded_down, rounded_up
 from privmix.accounting.tradeoff import tradeoff_curve
 
 # Relative; the accountants of two machines differ by less than half of it. Rates of the trade-off
@@ -107,7 +106,7 @@ def _reading(reading: Reading, shift: float) -> Reading:
     epsilon, lower, upper = reading.epsilon, reading.lower, reading.upper
     below = None
     if lower is not None:
-        below = _rounded_down(lower * (1 - shift * _MARGIN) * (1 - _MARGIN), _DIGITS)
+        below = rounded_down(lower * (1 - shift * _MARGIN) * (1 - _MARGIN), _DIGITS)
     return Reading(
         epsilon=None if epsilon is None else stated_epsilon(epsilon, shift),
         guarantee=reading.guarantee,
@@ -133,13 +132,6 @@ def _curve(
 def _lower_rate(rate: float, shift: float) -> float:
     """Round a rate down, in digits of what it is away from 0 or from 1, whichever is less."""
     if rate <= 0.5:
-        return _rounded_down(rate * (1 - shift * _RATE_MARGIN) * (1 - _RATE_MARGIN), _RATE_DIGITS)
+        return rounded_down(rate * (1 - shift * _RATE_MARGIN) * (1 - _RATE_MARGIN), _RATE_DIGITS)
     missing = (1.0 - rate) * (1 + shift * _RATE_MARGIN) * (1 + _RATE_MARGIN)
     return 1.0 - rounded_up(missing, _RATE_DIGITS)
-
-
-def _rounded_down(value: float, digits: int) -> float:
-    if value == 0.0:
-        return value
-    context = decimal.Context(prec=digits, rounding=decimal.ROUND_FLOOR)
-    return float(context.create_decimal(decimal.Decimal(value)))

@@ -120,16 +120,16 @@ def write_shared_parts(
     sizes = {
         part_name(n): sum(block.num_rows for _, block in table_blocks) for n, table_blocks in layout
     }
-    missing = [part for part in layout if part_name(part[0]) not in shared.digests]
+    missing = [part for part in layout if part_name(part[0]) not in shared.whole]
     with closing(backend.parts(job, missing, shared.store)) as written:
         for name, digest in written:
             shared = shared.with_digest(name, digest)
             shared.write(run)
             if progress is not None:
-                progress(sum(sizes[part] for part in shared.digests), plan.num_mixtures)
+                progress(sum(sizes[part] for part in shared.whole), plan.num_mixtures)
     damaged = shared.store.check(shared.digests)
     if damaged:
-        shared.without(damaged).write(run)
+        shared.with_damaged(damaged).write(run)
         allowed = "parts as they were written; resume (--resume) makes others again"
         _validate.fail(shared.store.place, allowed, f"others: {', '.join(damaged)}")
     return shared

@@ -71,7 +71,8 @@ def main() -> NoReturn:
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """Write a warning of the library as one line, as all that is told."""
-    sys.stderr.write("warning: " + " ".join(str(message).split()) + "\n")
+    line = printable(" ".join(str(message).split()), _LONGEST_ERROR)
+    sys.stderr.write(f"warning: {line}\n")
 
 
 @contextmanager

@@ -88,6 +88,13 @@ def refuse_beside(other: str, arguments: Mapping[str, Any]) -> None:
             _validate.fail("--" + name.replace("_", "-"), f"nothing beside {other}", value)
 
 
+def refuse_without(other: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that were given although they say nothing without another option."""
+    for name, value in arguments.items():
+        if value is not None:
+            _validate.fail("--" + name.replace("_", "-"), f"nothing without {other}", value)
+
+
 def read_text(path: Path) -> str:
     allowed = "a readable JSON file"
     try:
@@ -96,8 +103,11 @@ def read_text(path: Path) -> str:
         _validate.fail(str(path), allowed, error)
 
 
-def write_text(path: Path, text: str, *, new: bool = False) -> None:
-    """Write a file for ``--out``, whole or not at all; if ``new``, only where there is none."""
+def write_text(path: Path, text: str, *, new: bool = False, mode: int = 0o666) -> None:
+    """Write a file for ``--out``, whole or not at all; if ``new``, only where there is none.
+
+    ``mode`` are its permissions from the first byte on, less what the umask takes.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         if new and path.exists():
@@ -105,7 +115,8 @@ def write_text(path: Path, text: str, *, new: bool = False) -> None:
         if path.exists() and not path.is_file():  # a pipe, or a terminal
             path.write_text(text, encoding="utf-8")
             return
-        with temporary.open("x", encoding="utf-8") as file:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

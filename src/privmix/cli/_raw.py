@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import typer
 
 from privmix import _validate
-from privmix.cli._common import ERR, progress_bar, status_line
+from privmix.cli._common import ERR, progress_bar, refuse_without, status_line
 from privmix.inputs.delimited import is_delimited, readable, suffix_of
-from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE
+from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares
 from privmix.schema import Schema
 
 if TYPE_CHECKING:
@@ -40,16 +40,51 @@ Device = Annotated[
 ]
 
 MaxBadShare = Annotated[
-    float,
-    typer.Option(help="With --on-bad-record zero: stop where a larger share of records is bad."),
-]
-MaxMissedShare = Annotated[
-    float,
+    float | None,
     typer.Option(
-        help="Stop where a larger share of a column's values misses the table's schema: categories "
-        "that it does not list, numbers and dates beyond its bounds."
+        help="With --on-bad-record zero: stop where a larger share of records is bad "
+        f"[{MAX_BAD_SHARE:g}]."
     ),
 ]
+MaxMissedShare = Annotated[
+    float | None,
+    typer.Option(
+        help="tabular: stop where a larger share of a column's values misses the table's schema: "
+        f"categories that it does not list, numbers and dates beyond its bounds [{MAX_MISSED_SHARE:g}]."
+    ),
+]
+
+
+def asked_shares(
+    max_bad_share: float | None,
+    max_missed_share: float | None,
+    *,
+    blanks: bool = True,
+    extractor: str | None,
+) -> Shares:
+    """Return the shares that were asked for; one that nothing would be held against is refused.
+
+    Args:
+        max_bad_share: As asked for, or None.
+        max_missed_share: Likewise.
+        blanks: Whether bad records are blanked, or left out, so that a share of them is allowed.
+        extractor: The extractor; ``tabular`` alone knows values that miss its schema.
+
+    """
+    for option, value in (
+        ("--max-bad-share", max_bad_share),
+        ("--max-missed-share", max_missed_share),
+    ):
+        if value is not None:
+            _validate.real(option, value, at_least=0.0, at_most=1.0)
+    if not blanks:
+        refuse_without("--on-bad-record zero", {"max_bad_share": max_bad_share})
+    if extractor != "tabular":
+        refuse_without("--extractor tabular", {"max_missed_share": max_missed_share})
+    return Shares(
+        MAX_BAD_SHARE if max_bad_share is None else max_bad_share,
+        MAX_MISSED_SHARE if max_missed_share is None else max_missed_share,
+    )
 
 
 def load_extractor(

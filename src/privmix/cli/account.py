@@ -10,6 +10,7 @@ from rich.table import Table
 
 from privmix import _validate
 from privmix.accounting import format_epsilon
+from privmix.accounting.guarantee import number
 from privmix.cli._common import (
     OUT,
     Design,
@@ -124,7 +125,7 @@ def _print_account(told: dict[str, Any], delta: float, group_size: int | None) -
             OUT.print(line)
         OUT.print("no epsilon holds for these folders")
         return
-    OUT.print(f"epsilon {format_epsilon(told['epsilon'])} at delta {delta:g} (certified)")
+    OUT.print(f"epsilon {format_epsilon(told['epsilon'])} at delta {number(delta)} (certified)")
     if len(told.get("releases", ())) > 1:
         OUT.print(
             "if all of them were fixed before the first one ran; otherwise see privmix ledger"

@@ -31,6 +31,7 @@ from privmix.cli._raw import (
     MaxBadShare,
     MaxMissedShare,
     TextColumn,
+    asked_shares,
     check_source,
     is_raw,
     knows_labels,
@@ -38,7 +39,7 @@ from privmix.cli._raw import (
     other_columns,
     report_tally,
 )
-from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares, Tally
+from privmix.inputs.tally import Tally
 
 if TYPE_CHECKING:
     from privmix.inputs.extractor import ExtractorIdentity
@@ -77,8 +78,8 @@ def evaluate_command(
             "out; error: stop at it. It is said how many there were."
         ),
     ] = "wrong",
-    max_bad_share: MaxBadShare = MAX_BAD_SHARE,
-    max_missed_share: MaxMissedShare = MAX_MISSED_SHARE,
+    max_bad_share: MaxBadShare = None,
+    max_missed_share: MaxMissedShare = None,
     allow_download: Annotated[
         bool,
         typer.Option(
@@ -123,8 +124,9 @@ def evaluate_command(
     from privmix.inputs.readers import label_names, read_labelled
 
     _validate.one_of("--on-bad-record", on_bad_record, ("wrong", "leave-out", "error"))
-    shares = Shares(max_bad_share, max_missed_share)
     scored = _load(model, device)
+    maker_name = None if scored.extractor is None else scored.extractor.name
+    shares = asked_shares(max_bad_share, max_missed_share, extractor=maker_name)
     if scored.private is False:
         words = f"{NOT_PRIVATE}: this model was made with a test seed or for research, from a release or records"
         ERR.print(f"{words} that it does not protect")
@@ -150,8 +152,8 @@ def evaluate_command(
             text_column=text_column,
             image_column=image_column,
             on_bad_record="error" if strict else "zero",
-            max_bad_share=max_bad_share,
-            max_missed_share=max_missed_share,
+            max_bad_share=shares.bad,
+            max_missed_share=shares.missed,
             target=scored.target,
             classes=scored.classes,
         )

@@ -25,13 +25,13 @@ from privmix.cli._raw import (
     MaxBadShare,
     MaxMissedShare,
     TextColumn,
+    asked_shares,
     check_source,
     extract_with_progress,
     knows_texts_only,
     load_extractor,
     open_raw,
 )
-from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE
 
 
 @app.command("extract", no_args_is_help=True)
@@ -49,8 +49,8 @@ def extract_command(
     on_bad_record: Annotated[
         str, typer.Option(help="error: stop at a bad record; zero: blank it and go on.")
     ] = "error",
-    max_bad_share: MaxBadShare = MAX_BAD_SHARE,
-    max_missed_share: MaxMissedShare = MAX_MISSED_SHARE,
+    max_bad_share: MaxBadShare = None,
+    max_missed_share: MaxMissedShare = None,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
@@ -70,6 +70,8 @@ def extract_command(
         _validate.fail("--extractor", "the name of an extractor", "nothing")
     check_source(source)
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
+    blanks = on_bad_record == "zero"
+    shares = asked_shares(max_bad_share, max_missed_share, blanks=blanks, extractor=extractor)
     if out.exists():
         _validate.fail("--out", "a new file", f"{out}, which exists")
     facts = None if schema is None else read_schema(schema)
@@ -83,8 +85,8 @@ def extract_command(
         image_column=image_column,
         unit_column=unit_column,
         on_bad_record=on_bad_record,
-        max_bad_share=max_bad_share,
-        max_missed_share=max_missed_share,
+        max_bad_share=shares.bad,
+        max_missed_share=shares.missed,
         target=target,
         classes=() if facts is None else facts.classes,
     )

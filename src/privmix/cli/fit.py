@@ -27,6 +27,8 @@ from privmix.cli._common import (
     print_json,
     progress_bar,
     read_schema,
+    refuse_beside,
+    refuse_without,
     verify_command_line,
     warn_of,
 )
@@ -36,6 +38,7 @@ from privmix.cli._raw import (
     ImageColumn,
     MaxMissedShare,
     TextColumn,
+    asked_shares,
     check_columns,
     check_owners,
     check_source,
@@ -46,7 +49,6 @@ from privmix.cli._raw import (
     tell,
 )
 from privmix.inputs.owners import match_units
-from privmix.inputs.tally import MAX_MISSED_SHARE
 from privmix.planning.plan import PrivacyUnit
 from privmix.schema import Schema
 
@@ -89,10 +91,11 @@ def fit_command(
     num_base: Annotated[int | None, typer.Option(help="Self-augmentations [16].")] = None,
     num_mixed: Annotated[int | None, typer.Option(help="Mixtures [18].")] = None,
     num_synthetic: Annotated[int | None, typer.Option(help="Synthetic images [2].")] = None,
-    mix: Annotated[str, typer.Option(help="mixup or cutmix.")] = "mixup",
+    mix: Annotated[str | None, typer.Option(help="mixup or cutmix [mixup].")] = None,
     transforms: Annotated[
-        str, typer.Option(help="Parts of a self-augmentation, separated by commas.")
-    ] = "crop,flip",
+        str | None,
+        typer.Option(help="Parts of a self-augmentation, separated by commas [crop,flip]."),
+    ] = None,
     synthetic: Annotated[
         Path | None, typer.Option(help="Folder (one per class) or Parquet of public images.")
     ] = None,
@@ -106,10 +109,10 @@ def fit_command(
     extractor: ExtractorSpec = None,
     text_column: TextColumn = None,
     image_column: ImageColumn = None,
-    max_missed_share: MaxMissedShare = MAX_MISSED_SHARE,
+    max_missed_share: MaxMissedShare = None,
     feature_cache: Annotated[
-        str, typer.Option(help="none; approximations: views, base (mixes features).")
-    ] = "none",
+        str | None, typer.Option(help="none; approximations: views, base (mixes features) [none].")
+    ] = None,
     device: Annotated[
         str | None, typer.Option(help="Torch device [cpu; of the extractor a GPU if there is one].")
     ] = None,
@@ -171,6 +174,16 @@ def fit_command(
     from privmix.running.ledger import ledger_charge
 
     check_source(source)
+    shares = asked_shares(None, max_missed_share, extractor=extractor)
+    if charged.ledger is None:
+        refuse_without("--ledger", {"who": charged.who})
+    if extractor is not None:
+        refuse_beside("--extractor", {"features_key": features_key, "label_key": label_key})
+    if model != "linear":
+        refuse_beside("a model from scratch", {"feature_cache": feature_cache})
+    if method == "plain":
+        refuse_beside("--method plain", {"mix": mix, "transforms": transforms})
+    feature_cache, mix = feature_cache or "none", mix or "mixup"
     folder = check_out(out)
     facts = None if schema is None else read_schema(schema)
     names, num_records, target = _public_facts(classes, num_records, facts)
@@ -192,7 +205,7 @@ def fit_command(
             text_column=text_column,
             image_column=image_column,
             unit_column=unit_column,
-            max_missed_share=max_missed_share,
+            max_missed_share=shares.missed,
             target=target,
             classes=names,
         )
@@ -218,6 +231,9 @@ def fit_command(
         shape = tuple(data.features.shape[1:])
         identity = None if header is None else header.extractor
     chosen = method or ("dp-mix-self" if len(shape) == 3 else "plain")
+    if len(shape) != 3:
+        refuse_beside(f"records of shape {shape}", {"transforms": transforms})
+    transforms = "crop,flip" if transforms is None else transforms
     augmentation = _augmentation(
         chosen,
         {"num_base": num_base, "num_mixed": num_mixed, "num_synthetic": num_synthetic},

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from privmix import _validate
-from privmix.cli._common import OUT, Json, app, print_json, read_text, status_line
+from privmix.accounting.guarantee import number
+from privmix.cli._common import OUT, Json, app, print_json, read_text, status_line, write_text
 from privmix.planning.plan import ReleasePlan
-from privmix.running.ledger import Balance, Charge, Draw, Ledger
+from privmix.running.ledger import Balance, Charge, Draw, Ledger, read_export
 from privmix.running.ledger_account import PLANNED_RULE, RULE, shown
 
 ledger_app = typer.Typer(
@@ -149,14 +150,7 @@ def ledger_export_command(
     if out is None:
         typer.echo(text, nl=False)
         return
-    try:
-        with out.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        _validate.fail("--out", "a file that does not exist yet", str(out))
-    except OSError as error:
-        _validate.fail("--out", "a place in a writable folder", error.strerror)
-    out.chmod(0o600)
+    write_text(out, text, new=True, mode=0o600)
 
 
 @ledger_app.command("import", no_args_is_help=True)
@@ -175,14 +169,9 @@ def ledger_import_command(
 
     """
     text = read_text(source)
-    fresh = not ledger.exists()
+    read_export(text, place=str(source))  # before a ledger is made for it
     book = Ledger(ledger)
-    try:
-        count = book.import_json(text, place=str(source))
-    except _validate.InvalidInputError:
-        if fresh:
-            ledger.unlink()
-        raise
+    count = book.import_json(text, place=str(source))
     last = len(book.balances())
     told = f"{count} new entries" if count else "nothing new: the ledger has all of these entries"
     OUT.print(f"{told}; {last} data sets, head {book.head()}")
@@ -250,22 +239,20 @@ def _print_balances(balances: Iterable[Balance], head: str, as_json: bool, **mor
 
 def _print_balance(balance: Balance) -> None:
     OUT.print(
-        f"data set {_printable(balance.dataset_id)}: epsilon {shown(balance.epsilon_spent)} of "
-        f"{balance.epsilon_limit:g} is spent at delta {balance.delta:g}",
-        markup=False,
+        f"data set {balance.dataset_id}: epsilon {shown(balance.epsilon_spent)} of the limit "
+        f"{number(balance.epsilon_limit)} is used, at delta {number(balance.delta)}"
     )
     OUT.print(f"  by {RULE}")
     OUT.print(f"  {shown(balance.epsilon_planned)} by {PLANNED_RULE}: not held against the limit")
     if balance.refusal is not None:
-        OUT.print(f"  NOTHING MORE is admitted: {_printable(balance.refusal)}")
+        OUT.print(f"  NOTHING MORE is admitted: {balance.refusal}")
     for charge in balance.charges:
         later = ", recorded later" if charge.existing else ""
         made = "" if charge.kind == "reservation" else f" ({_sealed(charge.digest)}{later})"
         _print_entry(charge.number, charge.charged_at, charge, made)
         OUT.print(
             f"    epsilon {shown(charge.epsilon_alone)} alone, {shown(charge.epsilon_spent)} composed, "
-            f"{shown(charge.epsilon_planned)} if planned: {charge.mechanism}",
-            markup=False,
+            f"{shown(charge.epsilon_planned)} if planned: {charge.mechanism}"
         )
         for draw in charge.draws:
             made = f" ({_sealed(draw.digest)}), plan {draw.place + 1} of entry {charge.number}"
@@ -273,15 +260,10 @@ def _print_balance(balance: Balance) -> None:
 
 
 def _print_entry(number: int, at: str, entry: Charge | Draw, made: str) -> None:
-    who = f", by {_printable(entry.who)}" if entry.who else ""
-    what = f"{entry.kind} {_printable(entry.name)}".rstrip()
+    who = f", by {entry.who}" if entry.who else ""
+    what = f"{entry.kind} {entry.name}" if entry.name else entry.kind
     OUT.print(f"  {number}  {at}  {what}{made}{who}")
 
 
 def _sealed(digest: str | None) -> str:
     return "not sealed" if digest is None else f"digest {digest[:16]}"
-
-
-def _printable(text: str) -> str:
-    """Return free text without characters that a terminal would act on."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

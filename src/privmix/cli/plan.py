@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from privmix import _validate
@@ -191,5 +190,5 @@ def _plan_table(plan: ReleasePlan) -> Table:
         ("disk", f"{plan.disk_bytes / 1e6:.1f} MB"),
     ]
     for name, text in rows:
-        table.add_row(name, escape(text))
+        table.add_row(name, text)
     return table

@@ -33,6 +33,7 @@ from privmix.cli._common import (
     read_schema,
     read_text,
     refuse_beside,
+    refuse_without,
     verify_command_line,
     warn_of,
 )
@@ -44,6 +45,7 @@ from privmix.cli._raw import (
     MaxBadShare,
     MaxMissedShare,
     TextColumn,
+    asked_shares,
     check_columns,
     check_owners,
     check_source,
@@ -53,7 +55,6 @@ from privmix.cli._raw import (
     tell,
 )
 from privmix.cli._signing import PassphraseFile, SignKey, ask_signing_key
-from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE
 from privmix.planning.flags import design_options, make_plan, preprocessing_steps
 from privmix.planning.plan import PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.records.bounded import Records
@@ -62,6 +63,10 @@ from privmix.schema import Schema
 
 if TYPE_CHECKING:
     from privmix.inputs.extractor import FeaturesHeader
+
+
+# What says nothing without another option.
+NEEDED = {"extractor": ("device",), "sign_key": ("passphrase_file",)}
 
 
 @app.command("release", no_args_is_help=True)
@@ -96,8 +101,8 @@ def release_command(
             "owner; raw: a damaged image, a wrong cell, ...); zero: blank it, whatever the others are."
         ),
     ] = "error",
-    max_bad_share: MaxBadShare = MAX_BAD_SHARE,
-    max_missed_share: MaxMissedShare = MAX_MISSED_SHARE,
+    max_bad_share: MaxBadShare = None,
+    max_missed_share: MaxMissedShare = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and check everything, say so, and stop.")
     ] = False,
@@ -158,6 +163,14 @@ def release_command(
     if threads is not None:
         _validate.integer("--threads", threads)
     check_source(source)
+    _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
+    blanks = on_bad_record == "zero"
+    shares = asked_shares(max_bad_share, max_missed_share, blanks=blanks, extractor=extractor)
+    for needed, given_to in NEEDED.items():
+        if asked[needed] is None:
+            refuse_without("--" + needed.replace("_", "-"), among(given_to, asked))
+    if charged.ledger is None:
+        refuse_without("--ledger", {"who": charged.who})
     if sign_key is not None and test_seed is not None:
         _validate.fail("--sign-key", "nothing beside --test-seed, which protects nobody", sign_key)
     key = None if sign_key is None else ask_signing_key("--sign-key", sign_key, passphrase_file)
@@ -194,7 +207,6 @@ def release_command(
         )
     if made.data_schema is None:
         _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
-    _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     unit_column = made.unit_column
     charge = ledger_charge(
         charged.ledger,
@@ -224,8 +236,8 @@ def release_command(
                 image_column=image_column,
                 unit_column=unit_column,
                 on_bad_record=on_bad_record,
-                max_bad_share=max_bad_share,
-                max_missed_share=max_missed_share,
+                max_bad_share=shares.bad,
+                max_missed_share=shares.missed,
                 target=made.data_schema.target,
                 classes=made.data_schema.classes,
             )
@@ -256,7 +268,7 @@ def release_command(
                 made,
                 on_bad_record,  # type: ignore[arg-type]
                 units=data.units,
-                max_bad_share=max_bad_share,
+                max_bad_share=shares.bad,
                 max_memory=limit,
                 threads=threads,
                 place="--max-memory",

@@ -27,23 +27,21 @@ def sign_command(
         privmix sign release/ --key ~/.ssh/id_ed25519
 
     """
-    from privmix.dpsgd.model_certificate import is_model_folder, verify_model
+    from privmix.dpsgd.model_certificate import is_model_folder, verify_unsigned_model
     from privmix.publishing.allowed_signers import fingerprint
-    from privmix.publishing.certificate import FILE_NAME, SIGNATURE_NAME
+    from privmix.publishing.certificate import FILE_NAME
     from privmix.publishing.signature import check_signature, sign_folder
-    from privmix.publishing.verification import verify
+    from privmix.publishing.verification import verify_unsigned
 
     signing = ask_signing_key("--key", key, passphrase_file)
-    check = verify_model if is_model_folder(folder) else verify
+    check = verify_unsigned_model if is_model_folder(folder) else verify_unsigned
     outcome = check(folder)
-    # An old signature, of another certificate perhaps, is to be replaced.
-    reasons = [reason for reason in outcome.reasons if not reason.startswith(SIGNATURE_NAME)]
-    if reasons:
+    if not outcome.valid:
         OUT.print("NOT signed, since it is NOT valid:")
-        for reason in reasons:
+        for reason in outcome.reasons:
             OUT.print(f"- {reason}")
         raise typer.Exit(1)
-    path = sign_folder(folder, signing)
+    path = sign_folder(folder, signing, digest=outcome.digest)
     found = check_signature((folder / FILE_NAME).read_bytes(), path.read_bytes())
     result = {
         "signature": str(path),

@@ -19,7 +19,6 @@ from privmix.dpsgd.head import FeatureCache, LinearHead
 from privmix.dpsgd.trainer import fit
 from privmix.dpsgd.training_plan import plan_training
 from privmix.inputs.feature_names import check_names, names_of
-from privmix.running.unrecorded import unrecorded
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,8 +42,8 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         feature_cache, device: See :class:`LinearHead`.
         out: Folder for the model and its certificate; a temporary one by default.
         ledger: Ledger file that each ``fit`` is charged to before anything is drawn, those of a grid
-            search or a cross-validation too. Without one, a second ``fit`` in a process warns with
-            what all of them cost together.
+            search or a cross-validation too. Without one, a second ``fit`` or release in a
+            process warns with what all of them cost together.
         dataset_id: The data set's name in the ledger.
 
     Attributes:
@@ -124,8 +123,6 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         head = LinearHead(self.backbone, feature_cache=self.feature_cache, device=self.device)
         name = type(self).__name__
         with ExitStack() as kept:
-            if self.ledger is None:
-                kept.enter_context(unrecorded(plan.event, plan.delta, name))
             out = self.out
             if out is None:
                 out = Path(kept.enter_context(tempfile.TemporaryDirectory())) / name

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import platform
+import re
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -31,15 +32,16 @@ from privmix.dpsgd.training_plan import TrainingConfig, TrainingPlan
 from privmix.foreign.files import MOST_JSON_BYTES, ForeignFolder
 from privmix.foreign.tensors import read_tensors
 from privmix.inputs.extractor import ExtractorIdentity
-from privmix.publishing.certificate import FILE_NAME, disagreements
+from privmix.publishing.certificate import FILE_NAME, check_versions, disagreements
 from privmix.publishing.folder import check_listed
 from privmix.publishing.sealing import Sealable
 from privmix.publishing.signature import check_origin
-from privmix.publishing.verification import Verification, told
+from privmix.publishing.verification import OriginCheck, Verification, told
 from privmix.running.resources import default_memory
 
 MODEL_NAME = "model.safetensors"
 RESEARCH_NAME = "research.json"
+_LONGEST_NAME = 200
 _HEADER = "privmix_trained_model"
 _LIBRARIES = ("privmix", "cryptography", "numba", "numpy", "scipy", "torch")
 
@@ -75,6 +77,13 @@ class ModelFacts(FrozenModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _validate.integer("num_parameters", self.num_parameters)
+        if not self.architecture.isidentifier() or len(self.architecture) > _LONGEST_NAME:
+            _validate.fail("architecture", "the name of a class", repr(self.architecture)[:80])
+        if not re.fullmatch(r"[0-9a-f]{64}", self.public_digest):
+            _validate.fail("public_digest", "64 hexadecimal digits", repr(self.public_digest)[:80])
+        for name in self.shapes:
+            if not re.fullmatch(rf"\S{{1,{_LONGEST_NAME}}}", name) or not name.isprintable():
+                _validate.fail("shapes", "names of tensors, without spaces", repr(name)[:80])
         if self.kind == "linear_head" and set(self.shapes) != {"coef", "intercept"}:
             _validate.fail("shapes", "coef and intercept for a linear head", list(self.shapes))
         return self
@@ -139,11 +148,12 @@ class ModelCertificate(Sealable):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not set(self.library_versions) <= {*_LIBRARIES, "python"}:
-            _validate.fail("library_versions", "versions of known libraries", "others")
+        check_versions(self.library_versions, _LIBRARIES)
         names, width = self.feature_names, math.prod(self.config.input_shape)
         if names is not None and not len(names) == len(set(names)) == width:
             _validate.fail("feature_names", f"{width} distinct names", len(names))
+        if names is not None and not all(name.strip() for name in names):
+            _validate.fail("feature_names", "names, none empty", "an empty one")
         return self
 
     @classmethod
@@ -334,6 +344,21 @@ def verify_model(
         InvalidInputError: ``folder`` holds no certificate.
 
     """
+    return _verified(
+        folder,
+        lambda path, certificate: check_origin(
+            path, certificate, expect_digest=expect_digest, signers=signers, identity=identity
+        ),
+    )
+
+
+def verify_unsigned_model(folder: str | Path) -> Verification:
+    """Check a model but for its signature: whatever has that name is to be replaced."""
+    return _verified(folder, None)
+
+
+def _verified(folder: str | Path, find_origin: OriginCheck | None) -> Verification:
+    """Check a model; without ``find_origin`` a signature is not looked at."""
     files, digest = ForeignFolder(folder), ""
     if not files.exists(FILE_NAME):
         _validate.fail(str(folder), "a model folder", f"no {FILE_NAME}")
@@ -347,9 +372,7 @@ def verify_model(
         return Verification(
             valid=False, epsilon=None, delta=None, digest=digest, reasons=told(reasons)
         )
-    origin, strange = check_origin(
-        Path(folder), raw, expect_digest=expect_digest, signers=signers, identity=identity
-    )
+    origin, strange = (None, []) if find_origin is None else find_origin(Path(folder), raw)
     reasons = strange + reasons
     reasons += [f"{name}: changed while it was checked" for name in files.changed()]
     return Verification(

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -53,8 +54,16 @@ from privmix.publishing.sealing import set_file_times
 from privmix.records.bounded import Progress
 from privmix.rng import MasterKey
 from privmix.running.finished import check_sealed, read_checked, warn_of_damage, write_checked
-from privmix.running.journal import Journal, RunFolder, check_out, make_once, write_durably
+from privmix.running.journal import (
+    Journal,
+    RunFolder,
+    check_out,
+    make_once,
+    remove_unfinished,
+    write_durably,
+)
 from privmix.running.ledger import ledger_charge
+from privmix.running.unrecorded import unrecorded
 from privmix.sampling import bernoulli_inclusions
 from privmix.schema import Target
 
@@ -165,7 +174,8 @@ def fit(
         synthetic: Public inputs and labels, for ``num_synthetic`` above 0.
         resume: Go on with a training into ``out`` that was cut off: same plan, records, model and
             machine, same bits, no second charge.
-        ledger: Ledger file to charge before anything is drawn.
+        ledger: Ledger file to charge before anything is drawn. Without one, a second training or
+            release in a process warns with what all of them cost together.
         dataset_id: The data set's name in the ledger.
         who: Who trains, for the ledger: free text; the login name by default.
         units: (count,) integers or strings, the owner of each record, for a plan with a
@@ -245,7 +255,11 @@ def fit(
             check_sealed(run, sealed.files)
 
     begun = Journal(context=context.hex(), private=not research)
-    make_once(target, begun, make, finish, resume=resume, charge=charge, test_seed=test_seed)
+    # A run that goes on was counted when it began, in this process or in another one.
+    silent = charge is not None or research or test_seed is not None or resume
+    what = "privmix.dpsgd.fit"
+    with nullcontext() if silent else unrecorded(plan.event, plan.delta, what):
+        make_once(target, begun, make, finish, resume=resume, charge=charge, test_seed=test_seed)
     return TrainedModel(target, model)
 
 
@@ -379,13 +393,19 @@ def _seal(
     histograms: GradientHistograms | None,
 ) -> str:
     """Write the model and then its certificate, which makes the folder a model; return its digest."""
-    for leftover in folder.glob("*.tmp"):
-        leftover.unlink()
-    write_durably(folder / MODEL_NAME, model_bytes(certificate, state))
+    remove_unfinished(folder)
+    contents = {MODEL_NAME: model_bytes(certificate, state)}
     if histograms is not None:
         text = json.dumps(histograms.to_dict(), indent=2, allow_nan=False)
-        write_durably(folder / RESEARCH_NAME, text.encode())
-    certificate = certificate.sealed(private=certificate.private, files=file_digests(folder))
+        contents[RESEARCH_NAME] = text.encode()
+    for name, content in contents.items():
+        write_durably(folder / name, content)
+    found = file_digests(folder)
+    for name, digest in found.items():
+        if name not in contents or digest != hashlib.sha256(contents[name]).hexdigest():
+            allowed = "a file as this run wrote it; resume (--resume) makes it again"
+            _validate.fail(str(folder / name), allowed, "another file")
+    certificate = certificate.sealed(private=certificate.private, files=found)
     write_durably(folder / FILE_NAME, certificate.to_bytes())
     set_file_times(folder)
     return certificate.digest()

@@ -27,6 +27,8 @@ from privmix.schema.table import PLAIN, TextFormat
 
 TEXT_SUFFIXES = tuple(a + b for b in ("", ".gz", ".zst") for a in (".csv", ".tsv"))
 BLOCK_BYTES = 16 << 20  # also the longest row
+# Where a format is declared; of files of texts or of vectors, the command line takes the plain one alone.
+DECLARED = "in the schema's table, for --extractor tabular; another file is to be written anew"
 _DELIMITERS = ",;\t|"
 _HEADER_BYTES = 1 << 20
 _COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
@@ -86,7 +88,7 @@ def read_header(path: Path, form: TextFormat = PLAIN, wanted: Collection[str] = 
     if not names or not any(name.strip() for name in names) or all(map(_is_number, names)):
         _validate.fail(str(path), allowed, "none")
     if not _is_utf8(line):
-        encodings = '"format": {"encoding": ...} in the schema\'s table declares another'
+        encodings = f'"format": {{"encoding": ...}} declares another {DECLARED}'
         _validate.fail(
             str(path), f"a first line in {form.encoding.upper()} ({encodings})", "other bytes"
         )
@@ -96,8 +98,7 @@ def read_header(path: Path, form: TextFormat = PLAIN, wanted: Collection[str] = 
         if (not found and set(wanted) & set(alike)) or (len(alike) > 1 and len(names) == 1):
             shown = "\\t" if other == "\t" else other
             remedy = (
-                f'columns separated by {mark!r}, or "format": {{"delimiter": "{shown}"}} in '
-                "the schema's table"
+                f'columns separated by {mark!r}, or "format": {{"delimiter": "{shown}"}} {DECLARED}'
             )
             _validate.fail(str(path), remedy, f"columns separated by {other!r}")
     if not wanted and (any(map(_is_number, names)) or len(set(names)) != len(names)):
@@ -235,9 +236,7 @@ def _first_line(path: Path, form: TextFormat) -> str:
     """Return the first line; bytes that are no character as surrogates."""
     data = _beginning(path, form)
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in data[:1024]:
-        allowed = (
-            'a first line in UTF-8, or "format": {"encoding": "utf-16"} in the schema\'s table'
-        )
+        allowed = f'a first line in UTF-8, or "format": {{"encoding": "utf-16"}} {DECLARED}'
         _validate.fail(str(path), allowed, "other bytes, such as UTF-16 has")
     return _cut(data.removeprefix(codecs.BOM_UTF8).decode(errors="surrogateescape"))
 

@@ -48,6 +48,14 @@ class ExtractorIdentity(FrozenModel):
             _validate.fail("name", "lower-case letters, digits, - and _", repr(value))
         return value
 
+    @field_validator("parameters")
+    @classmethod
+    def _check_parameters(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for key in value:
+            if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", key):
+                _validate.fail("parameters", "names of parameters", repr(key)[:80])
+        return value
+
     @field_validator("versions")
     @classmethod
     def _check_versions(cls, value: dict[str, str]) -> dict[str, str]:

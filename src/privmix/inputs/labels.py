@@ -151,7 +151,8 @@ def label_remedy(label: object, classes: Sequence[int] | Sequence[str]) -> str:
     written = {str(value) for value in classes}
     if label.strip() in written:
         return (
-            '; blanks around labels come off with "format": {"strip": true} in the schema\'s table'
+            '; blanks around labels come off with "format": {"strip": true} in the schema\'s table, '
+            "for --extractor tabular; of other files they are to be removed"
         )
     try:
         number = {"true": 1.0, "false": 0.0}.get(label.strip().lower())

@@ -131,6 +131,10 @@ def open_labelled(
         _validate.regular_file(path)
     if suffix not in SUFFIXES:
         _validate.fail(str(path), f"a file ending in {', '.join(SUFFIXES)}", repr(path.suffix))
+    if suffix not in (".npz", ".zarr"):
+        for option, value in (("--features-key", features_key), ("--label-key", label_key)):
+            if value is not None:
+                _validate.fail(option, "nothing, but for an .npz or .zarr file", repr(value))
     if suffix == ".npy":
         if unit_column is not None:
             allowed = (

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from privmix import _validate
 from privmix.accounting import Event, Reading, account
+from privmix.accounting.guarantee import number
 from privmix.accounting.stated import stated_epsilon
 
 # Two machines' accountants agree far better than this.
@@ -36,7 +37,7 @@ def recheck(
     due = account(event, delta)
     # Too little is too little to the last bit that a certificate states.
     if due.epsilon > stated_epsilon(epsilon) or not _same(epsilon, due.epsilon):
-        allowed = f"{due.epsilon!r}, what the mechanism costs at delta {delta:g}"
+        allowed = f"{due.epsilon!r}, what the mechanism costs at delta {number(delta)}"
         _validate.fail("plan.epsilon", allowed, epsilon)
     for name in sorted({*accountants, *due.accountants}):
         stated, reading = accountants.get(name), due.accountants.get(name)
@@ -44,7 +45,7 @@ def recheck(
         for field in sorted(set().union(*facts)):
             found, expected = (each.get(field) for each in facts)
             if not _same(found, expected):
-                allowed = f"{expected!r}, what the mechanism gives at delta {delta:g}"
+                allowed = f"{expected!r}, what the mechanism gives at delta {number(delta)}"
                 _validate.fail(f"plan.accountants.{name}.{field}", allowed, found)
 
 

@@ -9,9 +9,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from privmix import _validate
 from privmix.compiling import kernel
+from privmix.running.resources import default_memory
 
 Matrix = NDArray[np.float64]
+_BYTES_OF_A_SIGN = 24  # while they are made
 
 
 @kernel(nogil=True)
@@ -39,11 +42,18 @@ def projected(features: Matrix, directions: Matrix) -> Matrix:
 
 @lru_cache(maxsize=4)
 def random_signs(seed: int, num_directions: int, num_features: int) -> Matrix:
-    """Return the (num_directions, num_features) matrix of a random projection, read-only."""
+    """Return the (num_directions, num_features) matrix of a random projection, read-only.
+
+    Raises:
+        InvalidInputError: A larger one than this machine has memory for: the sizes may be a stranger's.
+
+    """
     from privmix.rng import KeyStream
 
     name = f"privmix random projection {seed} {num_directions} {num_features}"
     count = num_directions * num_features
+    if (most := default_memory() // _BYTES_OF_A_SIGN) < count:
+        _validate.fail("random projection", f"a matrix of at most {most} numbers", count)
     words = KeyStream(hashlib.sha256(name.encode()).digest()).words(math.ceil(count / 64))
     bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")[:count]
     signs = (1.0 - 2.0 * bits) / math.sqrt(num_directions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, ClassVar, Literal, Self
 
@@ -39,6 +39,13 @@ _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}")
 # Of what follows by plain arithmetic: no more than what mathematical libraries differ in.
 _TOLERANCE = 1e-12
 _STATED = ("epsilon", "accountants", "tradeoff_curve")  # what accountants say, by its place
+
+
+def check_versions(found: Mapping[str, str], libraries: Collection[str]) -> None:
+    """Refuse what are no version numbers of Python and of some libraries: nothing else is said there."""
+    for name, number in found.items():
+        if name not in (*libraries, "python") or not _VERSION.fullmatch(number):
+            _validate.fail("library_versions", "versions of known libraries", repr(name))
 
 
 class TableFacts(FrozenModel):
@@ -126,9 +133,7 @@ class Certificate(Sealable):
         due = len(self.mechanism.components)
         if len(self.tables) != due:
             _validate.fail("tables", f"{due}, one for each component", len(self.tables))
-        for name, number in self.library_versions.items():
-            if name not in (*_LIBRARIES, "python") or not _VERSION.fullmatch(number):
-                _validate.fail("library_versions", "versions of known libraries", name)
+        check_versions(self.library_versions, _LIBRARIES)
         return self
 
     @classmethod

@@ -219,7 +219,8 @@ def check_listed(
 ) -> list[str]:
     """Compare the files of a stranger's folder with their digests; a line for each that differs.
 
-    A file is read only if it is a regular one of a size that it can have.
+    A file is read only if it is a regular one of a size that it can have. Certificate and signature are
+    looked at elsewhere, whatever has their names.
 
     Args:
         folder: The folder.
@@ -230,9 +231,10 @@ def check_listed(
     """
     entries = folder.entries()
     found = set(entries.files) - {FILE_NAME, SIGNATURE_NAME}
-    gone = stated.keys() - found - set(entries.others)
+    others = set(entries.others) - {SIGNATURE_NAME}
+    gone = stated.keys() - found - others
     reasons = [f"{name}: missing" for name in sorted(gone)]
-    reasons += [f"{name}: no regular file" for name in sorted(entries.others)]
+    reasons += [f"{name}: no regular file" for name in sorted(others)]
     due = set(stated)
     strange = (found - (due & bounds.keys())) | _other_folders(entries, due)
     reasons += [f"{name}: not part of the {what}" for name in sorted(strange)]

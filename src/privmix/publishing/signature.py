@@ -142,22 +142,30 @@ def sign(content: bytes, key: Ed25519PrivateKey, namespace: str = NAMESPACE) -> 
     return "\n".join([_BEGIN, *lines, _END, ""]).encode()
 
 
-def sign_folder(folder: str | Path, key: Ed25519PrivateKey) -> Path:
+def sign_folder(folder: str | Path, key: Ed25519PrivateKey, *, digest: str | None = None) -> Path:
     """Sign the certificate of a release or a model, and write the signature beside it.
 
     A signature that is there is replaced. The folder is not checked first: ``privmix sign`` does.
+
+    Args:
+        folder: The folder.
+        key: The signer's key.
+        digest: SHA-256 of the certificate that was checked; whichever there is, by default.
 
     Returns:
         The signature's file.
 
     Raises:
-        InvalidInputError: No certificate, or one that protects nobody.
+        InvalidInputError: No certificate, another than the one that was checked, or one that protects
+            nobody.
 
     """
     certificate = Path(folder) / FILE_NAME
     if not certificate.is_file():
         _validate.fail(str(folder), f"a release or model folder with a {FILE_NAME}", "none")
     content, path = certificate.read_bytes(), Path(folder) / SIGNATURE_NAME
+    if digest is not None and hashlib.sha256(content).hexdigest() != digest:
+        _validate.fail(str(certificate), "the certificate that was checked", "another one")
     if not _claims_privacy(content):
         _validate.fail(
             str(folder), "a certificate that protects somebody", "one that protects nobody"

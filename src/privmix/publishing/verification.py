@@ -7,7 +7,9 @@ one unless its digest is known from elsewhere (``expect_digest``), or it is sign
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,7 @@ from privmix.rounds.public_model import PublicModel, same_weights
 
 # Probability that a sound release is flagged by its rows; shared by the tests below.
 FALSE_ALARM = 1e-6
+OriginCheck: TypeAlias = Callable[[Path, bytes], tuple[Origin, list[str]]]
 _MOST_REASONS, _LONGEST_REASON = 200, 2000
 # Spectra of wider tables take minutes: there the test looks at this many columns, evenly spread.
 _SPECTRUM_COLUMNS = 1024
@@ -100,6 +103,24 @@ def verify(
         False
 
     """
+    return _verified(
+        folder,
+        lambda path, certificate: check_origin(
+            path, certificate, expect_digest=expect_digest, signers=signers, identity=identity
+        ),
+    )
+
+
+def verify_unsigned(folder: str | Path) -> Verification:
+    """Check a release but for its signature: whatever has that name is to be replaced."""
+    return _verified(folder, None)
+
+
+def _verified(folder: str | Path, find_origin: OriginCheck | None) -> Verification:
+    """Check a release; without ``find_origin`` a signature is not looked at.
+
+    What is wrong with its origin keeps no other check from being made.
+    """
     try:
         release = Release(folder)
     except InvalidInputError as error:
@@ -108,28 +129,11 @@ def verify(
         reason = f"{FILE_NAME}: not a certificate of format {FORMAT_VERSION}: {error}"
         return Verification(valid=False, epsilon=None, delta=None, digest="", reasons=(reason,))
     certificate = release.certificate
-    origin, reasons = check_origin(
-        release.folder,
-        release.files.read(FILE_NAME, MOST_JSON_BYTES),
-        expect_digest=expect_digest,
-        signers=signers,
-        identity=identity,
-    )
-    file_reasons = _guarded(lambda: check_files(release))
-    reasons += file_reasons
-    # A certificate that says more of its rows than its files hold is not worth an account.
-    if found := _guarded(lambda: [] if release.parts.layout else ["data: no parts"]):
-        reasons += [reason for reason in found if reason not in reasons]
-    else:
-        reasons += _guarded(certificate.recheck)
-    if not file_reasons:  # what is not the certified content is not worth a look
-        reasons += _guarded(lambda: _check_content(release))
-    if not reasons:
-        share = FALSE_ALARM / 3  # of at most two tables, and of preprocessing
-        reasons += _guarded(lambda: check_preprocessing(release, share))
-        for table in release.tables:
-            reasons += _guarded(lambda table=table: check_rows(table, share))
-        reasons += _guarded(lambda: check_rounds(release))
+    origin, strange = None, list[str]()
+    if find_origin is not None:
+        raw = release.files.read(FILE_NAME, MOST_JSON_BYTES)
+        origin, strange = find_origin(release.folder, raw)
+    reasons = strange + _content_reasons(release)
     reasons += [f"{name}: changed while it was checked" for name in release.files.changed()]
     return Verification(
         valid=not reasons,
@@ -140,6 +144,26 @@ def verify(
         guarantee=None if reasons else certificate.guarantee,
         origin=None if reasons else origin,
     )
+
+
+def _content_reasons(release: Release) -> list[str]:
+    """Check everything but the origin; what a check needs is checked before it."""
+    file_reasons = _guarded(lambda: check_files(release))
+    reasons = list(file_reasons)
+    # A certificate that says more of its rows than its files hold is not worth an account.
+    if found := _guarded(lambda: [] if release.parts.layout else ["data: no parts"]):
+        reasons += [reason for reason in found if reason not in reasons]
+    else:
+        reasons += _guarded(release.certificate.recheck)
+    if not file_reasons:  # what is not the certified content is not worth a look
+        reasons += _guarded(lambda: _check_content(release))
+    if not reasons:
+        share = FALSE_ALARM / 3  # of at most two tables, and of preprocessing
+        reasons += _guarded(lambda: check_preprocessing(release, share))
+        for table in release.tables:
+            reasons += _guarded(lambda table=table: check_rows(table, share))
+        reasons += _guarded(lambda: check_rounds(release))
+    return reasons
 
 
 def told(reasons: list[str]) -> tuple[str, ...]:

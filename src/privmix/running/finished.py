@@ -56,6 +56,15 @@ class FinishedFiles:
             due == digest and name.startswith(f"{stem}: ") for name, due in self._digests.items()
         )
 
+    def latest(self, stem: str) -> str | None:
+        """Return the digest of the last state of a file of several, ``stem: 1`` and so on, or None."""
+        states = {
+            int(name.removeprefix(f"{stem}: ")): digest
+            for name, digest in self._digests.items()
+            if name.startswith(f"{stem}: ")
+        }
+        return states[max(states)] if states else None
+
     def is_whole(self, path: Path, name: str) -> bool:
         """Whether a file is there as it was recorded; what is not is removed, and said so if damaged.
 
@@ -86,15 +95,20 @@ class FinishedFiles:
         due = self._digests.get(name)
         if due == digest:
             return
-        if due is not None:
-            allowed = (
-                "the bits that it had when it was made first; resume on the machine and with the "
-                "libraries that began the run, or start anew after removing its folder"
-            )
-            _validate.fail(f"resuming: {name}", allowed, "others")
+        check_made_again(name, digest, due)
         self._digests[name] = digest
         content = _State(digests=self._digests).model_dump_json().encode()
         write_checked(self._path, content)
+
+
+def check_made_again(name: str, digest: str, due: str | None) -> None:
+    """Refuse a file that was made again with another content than the ``due`` one, if there is any."""
+    if due not in (None, digest):
+        allowed = (
+            "the bits that it had when it was made first; resume on the machine and with the "
+            "libraries that began the run, or start anew after removing its folder"
+        )
+        _validate.fail(f"resuming: {name}", allowed, "others")
 
 
 def check_sealed(

@@ -297,6 +297,7 @@ def make_once(
             if charge is not None:
                 charge.sealed(journal.run_id, digest)
         run.destroy_journal()
+        remove_unfinished(run.release_folder)  # a signature, say
         finish(run)
         run.publish()
 
@@ -429,6 +430,12 @@ def write_durably(
         raise
     unfinished.rename(path)
     sync(path.parent)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what :func:`write_durably` leaves below a folder where it is cut off."""
+    for leftover in folder.rglob("*.tmp"):
+        leftover.unlink()
 
 
 def sync(path: Path) -> None:

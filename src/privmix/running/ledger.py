@@ -20,6 +20,7 @@ from typing import Any, Self
 from privmix import _validate
 from privmix._validate import FrozenModel, InvalidInputError
 from privmix.accounting import ComposedEvent, Event
+from privmix.accounting.guarantee import number
 from privmix.running.ledger_account import Balance, Charge, Draw, balances
 from privmix.running.ledger_entries import (
     START,
@@ -102,9 +103,7 @@ class Ledger:
                 said = _written(dataset_id, who)
                 book.append(Opened(**said, epsilon_limit=limit, delta=delta))
             elif (known.epsilon_limit, known.delta) != (limit, delta):
-                allowed = (
-                    f"({known.epsilon_limit:g}, {known.delta:g}), the limit it was entered with"
-                )
+                allowed = f"({number(known.epsilon_limit)}, {number(known.delta)}), the limit it was entered with"
                 _validate.fail(f"data set {dataset_id!r}", allowed, (limit, delta))
         return self
 
@@ -253,7 +252,7 @@ class Ledger:
                 ledger either: what was spent is never lowered.
 
         """
-        theirs = _exported(text, place)
+        theirs = read_export(text, place)
         with _writing(self._file) as book:
             shared = min(len(book.links), len(theirs))
             if theirs[:shared] != book.links[:shared]:
@@ -276,9 +275,8 @@ class Ledger:
             expect_head: A head that was noted earlier: the ledger must have it, or go on from it.
 
         """
-        with self._file.reading() as links:
-            found = chain_problems(links)
-        last, ever = len(links), self._file.num_ever()
+        links, ever = self._file.read_with_most()
+        found, last = chain_problems(links), len(links)
         if not found and ever > last:
             found.append(f"{numbered(last + 1, ever)}: removed from the end")
         if expect_head is not None and expect_head.strip().lower() not in {
@@ -420,8 +418,13 @@ def _known(books: dict[str, Balance], dataset_id: str) -> Balance:
     return balance
 
 
-def _exported(text: str | bytes, place: str) -> list[Link]:
-    """Return the entries of an export, which must be as they were written."""
+def read_export(text: str | bytes, place: str) -> list[Link]:
+    """Return the entries of an export.
+
+    Raises:
+        InvalidInputError: No export, or entries that are not as they were written.
+
+    """
     try:
         found = json.loads(text)
         known = isinstance(found, dict) and "ledger_format" in found

@@ -24,11 +24,13 @@ from privmix.accounting import (
     per_record,
 )
 from privmix.accounting.events import RECORD, simple_events
+from privmix.accounting.guarantee import number
 from privmix.running.ledger_entries import Charged, Cost, Drawn, Entry, Opened, Reserved, Sealed
 
 RULE = (
     "the filter of privmix.accounting.filters (the first charge exactly, later ones by the time of a "
-    "reference process that dominates them), valid however earlier outputs chose the later plans"
+    "reference process that dominates them): what holds, however earlier outputs chose the later "
+    "plans, is the limit; how much of it is used up is no guarantee of its own"
 )
 PLANNED_RULE = "loss distributions composed, valid if all plans were fixed before the first one ran"
 
@@ -61,7 +63,8 @@ class Charge(FrozenModel):
         run_id: The run's name; None for what was recorded later.
         existing: Whether it was recorded later.
         epsilon_alone: Its own epsilon.
-        epsilon_spent: Of all charges up to it, whatever chose them; None without a finite bound.
+        epsilon_spent: How much of the limit all charges up to it use; None without a finite bound. It
+            decides whether a charge is admitted; what holds is the limit.
         epsilon_planned: Of the same, had all been planned in advance; None likewise.
         draws: Runs that drew on a reservation.
 
@@ -88,13 +91,16 @@ class Balance(FrozenModel):
 
     Attributes:
         dataset_id: The declared identifier.
-        epsilon_limit: Most that all charges together may cost at ``delta``.
+        epsilon_limit: Most that all charges together may cost at ``delta``. All outputs together are
+            (``epsilon_limit``, ``delta``)-DP, whatever chose the plans, unless something was recorded
+            past it.
         delta: The data set's delta.
-        epsilon_spent: What all charges cost together, whatever chose them; this is held against the
-            limit. None without a finite bound.
+        epsilon_spent: How much of the limit is used: the filter's figure, which is held against it.
+            While plans follow from earlier outputs it is no guarantee of its own. None without a
+            finite bound.
         epsilon_planned: What they would cost had all been planned before the first ran: never held
             against the limit.
-        rule: How ``epsilon_spent`` is bounded.
+        rule: How ``epsilon_spent`` is found, and what holds.
         refusal: Why nothing more is admitted, or None.
         charges: The charges, oldest first.
 
@@ -129,7 +135,7 @@ class Balance(FrozenModel):
             return f"no common account: {_apart([*_events(self.charges), last.event])}"
         if last.epsilon_spent is not None and last.epsilon_spent <= self.epsilon_limit:
             return None
-        return f"charge {last.number} ({last.name}) was recorded past the limit of {self.epsilon_limit:g}"
+        return f"charge {last.number} ({last.name}) was recorded past the limit of {number(self.epsilon_limit)}"
 
     def cost_of(self, event: Event, *, existing: bool) -> Cost:
         """Return what an event costs by itself and after all charges so far."""
@@ -172,8 +178,8 @@ class Balance(FrozenModel):
                     "see privmix ledger reserve)"
                 )
             allowed = (
-                f"charges of at most epsilon {self.epsilon_limit:g} at delta {self.delta:g}, of which "
-                f"{shown(self.epsilon_spent)} is spent"
+                f"charges of at most epsilon {number(self.epsilon_limit)} at delta "
+                f"{number(self.delta)}, of which {shown(self.epsilon_spent)} is spent"
             )
             _validate.fail(place, allowed, asked)
         return cost
@@ -194,14 +200,38 @@ class Balance(FrozenModel):
         assert isinstance(reserved, ComposedEvent)
         return reserved.events[made.place]
 
+    def check_run(self, entry: Charged | Drawn | Sealed, place: str) -> None:
+        """Refuse an entry of a run that does not follow from the entries before it.
+
+        Raises:
+            InvalidInputError: A run that is charged or drawn twice, one that is sealed and was not
+                charged, or a draw on what is not reserved or was drawn already.
+
+        """
+        known = entry.run_id is not None and self.run(entry.run_id) is not None
+        if known != isinstance(entry, Sealed):
+            allowed = "a run that was charged" if not known else "a run that was not charged yet"
+            _validate.fail(place, allowed, repr(entry.run_id))
+        if isinstance(entry, Drawn) and entry.place not in self._free(entry.reservation):
+            allowed = "a draw on a reserved plan, once"
+            received = f"plan {entry.place + 1} of entry {entry.reservation}"
+            _validate.fail(place, allowed, received)
+
+    def _free(self, reservation: int) -> dict[int, Event]:
+        """Return what may still be drawn on a reservation, by its place; nothing if there is none."""
+        for charge in self.charges:
+            if charge.number == reservation and charge.kind == "reservation":
+                planned = charge.event.events if isinstance(charge.event, ComposedEvent) else ()
+                taken = {draw.place for draw in charge.draws}
+                return {i: one for i, one in enumerate(planned) if i not in taken}
+        return {}
+
     def free_place(self, event: Event) -> tuple[int, int] | None:
         """Return the reservation, by number, and the place in it that an event may draw on."""
         for charge in self.charges:
-            if charge.kind == "reservation" and isinstance(charge.event, ComposedEvent):
-                taken = {draw.place for draw in charge.draws}
-                for place, planned in enumerate(charge.event.events):
-                    if place not in taken and planned == event:
-                        return charge.number, place
+            for place, planned in self._free(charge.number).items():
+                if planned == event:
+                    return charge.number, place
         return None
 
 
@@ -213,20 +243,25 @@ def balances(entries: Sequence[Entry], place: str) -> dict[str, Balance]:
 
     """
     found: dict[str, Balance] = {}
-    for number, entry in enumerate(entries, start=1):
-        before = found.get(entry.dataset_id)
+    for count, entry in enumerate(entries, start=1):
+        here, before = f"{place}: entry {count}", found.get(entry.dataset_id)
         if isinstance(entry, Opened) and before is None:
+            _validate.real(f"{here}: epsilon_limit", entry.epsilon_limit, above=0.0)
+            _validate.delta(f"{here}: delta", entry.delta)
             found[entry.dataset_id] = Balance(
                 dataset_id=entry.dataset_id, epsilon_limit=entry.epsilon_limit, delta=entry.delta
             )
         elif isinstance(entry, Charged | Reserved) and before is not None:
-            found[entry.dataset_id] = before.with_charge(_charge(number, entry))
+            if isinstance(entry, Charged) and entry.run_id is not None:
+                before.check_run(entry, here)
+            found[entry.dataset_id] = before.with_charge(_charge(count, entry))
         elif isinstance(entry, Drawn | Sealed) and before is not None:
-            charges = tuple(_changed(charge, number, entry) for charge in before.charges)
+            before.check_run(entry, here)
+            charges = tuple(_changed(charge, count, entry) for charge in before.charges)
             found[entry.dataset_id] = before.model_copy(update={"charges": charges})
         else:
             allowed = "a data set that is opened once, before anything is charged to it"
-            _validate.fail(f"{place}: entry {number}", allowed, repr(entry.dataset_id))
+            _validate.fail(here, allowed, repr(entry.dataset_id))
     return found
 
 

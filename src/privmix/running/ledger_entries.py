@@ -49,7 +49,8 @@ class Cost(FrozenModel):
 
     Attributes:
         epsilon_alone: The charge by itself.
-        epsilon_spent: All charges up to this one, each chosen after the outputs of those before.
+        epsilon_spent: How much of the limit all charges up to this one use, each chosen after the
+            outputs of those before.
         epsilon_planned: The same, had all of them been fixed before the first ran.
 
     """

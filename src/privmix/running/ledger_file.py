@@ -62,13 +62,22 @@ class LedgerFile:
     @contextmanager
     def reading(self) -> Iterator[list[Link]]:
         """Yield all entries, in order, as of one moment; nothing is locked, a file may be read-only."""
+        yield self.read_with_most()[0]
+
+    def read_with_most(self) -> tuple[list[Link], int]:
+        """Return all entries, in order, and how many there were at most, both as of one moment.
+
+        SQLite keeps the latter though some are removed.
+        """
         writable = os.access(self.path, os.W_OK)
         with self._opened(writable=writable) as connection, self._checked():
             self._wait_for(connection, "BEGIN")
             self._check_format(connection)
             links = _links(connection)
+            query = "SELECT seq FROM sqlite_sequence WHERE name = 'entries'"
+            most = connection.execute(query).fetchone()
             connection.execute("ROLLBACK")
-        yield links
+        return links, int(most[0]) if most and isinstance(most[0], int) else 0
 
     @contextmanager
     def appending(self) -> Iterator[tuple[list[Link], Callable[[Link], None]]]:
@@ -87,14 +96,6 @@ class LedgerFile:
                     connection.execute("INSERT INTO entries VALUES (?, ?, ?)", row)
 
             yield links, append
-
-    def num_ever(self) -> int:
-        """Return how many entries there were at most, which SQLite keeps though some are removed."""
-        with self._opened(writable=False) as connection, self._checked():
-            self._wait_for(connection, "BEGIN")
-            query = "SELECT seq FROM sqlite_sequence WHERE name = 'entries'"
-            found = connection.execute(query).fetchone()
-            return int(found[0]) if found and isinstance(found[0], int) else 0
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

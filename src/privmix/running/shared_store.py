@@ -20,6 +20,7 @@ from pydantic import Field
 from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.rng import fresh_name
+from privmix.running.finished import check_made_again
 from privmix.running.journal import RunFolder, write_durably
 
 if TYPE_CHECKING:
@@ -257,7 +258,8 @@ class SharedParts(FrozenModel):
     Attributes:
         location: Absolute path of the folder, or URL.
         token: Name of the run in the store.
-        digests: SHA-256 of the parts that are there, by name, as their writers returned it.
+        digests: SHA-256 of the parts that were made, by name, as their writers returned it.
+        damaged: Those of them that have to be made again, to the same bits.
 
     """
 
@@ -265,6 +267,7 @@ class SharedParts(FrozenModel):
     location: str
     token: str
     digests: dict[str, str] = Field(default_factory=dict)
+    damaged: tuple[str, ...] = ()
 
     @classmethod
     def of_run(cls, run: RunFolder, location: str | None) -> SharedParts | None:
@@ -285,14 +288,26 @@ class SharedParts(FrozenModel):
         """Write this into a run folder, durably."""
         write_durably(run.folder / STATE_NAME, self.model_dump_json().encode(), mode=0o600)
 
-    def with_digest(self, name: str, digest: str) -> SharedParts:
-        """Return this with one more part."""
-        return self.model_copy(update={"digests": self.digests | {name: digest}})
+    @property
+    def whole(self) -> list[str]:
+        """Names of the parts that are there, as far as is known."""
+        return [name for name in self.digests if name not in self.damaged]
 
-    def without(self, names: list[str]) -> SharedParts:
-        """Return this without some parts."""
-        left = {name: digest for name, digest in self.digests.items() if name not in names}
-        return self.model_copy(update={"digests": left})
+    def with_digest(self, name: str, digest: str) -> SharedParts:
+        """Return this with one more part.
+
+        Raises:
+            InvalidInputError: It was made before with another content: parts of two versions do not
+                make one release.
+
+        """
+        check_made_again(name, digest, self.digests.get(name))
+        left = tuple(one for one in self.damaged if one != name)
+        return self.model_copy(update={"digests": self.digests | {name: digest}, "damaged": left})
+
+    def with_damaged(self, names: list[str]) -> SharedParts:
+        """Return this with some parts to be made again."""
+        return self.model_copy(update={"damaged": tuple(names)})
 
     @property
     def store(self) -> SharedStore:

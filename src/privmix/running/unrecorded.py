@@ -9,6 +9,7 @@ from threading import Lock
 
 from privmix._validate import InvalidInputError
 from privmix.accounting import ComposedEvent, Event, account, format_epsilon
+from privmix.accounting.guarantee import number
 
 _spent: list[Event] = []
 _lock = Lock()
@@ -22,8 +23,8 @@ class UnrecordedSpendingWarning(UserWarning):
 def unrecorded(event: Event, delta: float, what: str) -> Iterator[None]:
     """Spend in the block, without a ledger; warn beforehand from the second time on.
 
-    A block that ends in InvalidInputError has spent nothing, nor has one before which the warning
-    was made an error.
+    A block that ends in InvalidInputError has spent nothing, unless a run is kept, of which the error
+    has a note; nor has one before which the warning was made an error.
 
     Args:
         event: What is spent.
@@ -39,16 +40,17 @@ def unrecorded(event: Event, delta: float, what: str) -> Iterator[None]:
         _spent.append(event)
     try:
         yield
-    except InvalidInputError:
-        with _lock:
-            _spent.remove(event)
+    except InvalidInputError as error:
+        if not getattr(error, "__notes__", ()):
+            with _lock:
+                _spent.remove(event)
         raise
 
 
 def _warn(events: tuple[Event, ...], delta: float, what: str) -> None:
     try:
         cost = format_epsilon(account(ComposedEvent(events=events), delta).epsilon)
-        together = f"all {len(events)} times cost epsilon {cost} at delta {delta:g} together"
+        together = f"all {len(events)} times cost epsilon {cost} at delta {number(delta)} together"
     except InvalidInputError as error:
         together = f"all {len(events)} times have no common account ({error.received})"
     warnings.warn(
