@@ -37,6 +37,7 @@ def poisson_plan() -> ReleasePlan:
         design="poisson",
         mix_size=6,
         num_mixtures=40,
+        preprocessing=(),
     )
 
 
@@ -48,6 +49,7 @@ def stratified_plan() -> ReleasePlan:
         target_delta=1e-5,
         design="stratified",
         rows_per_class=10,
+        preprocessing=(),
     )
 
 

@@ -442,7 +442,7 @@ def test_extract_removes_no_folder_of_somebody_elses(run, tmp_path, bad):
     source, out = tmp_path / "a.parquet", tmp_path / "f.parquet"
     write_images(source, bad=bad)
     mine = tmp_path / ".f.parquet.parts" / "thesis.txt"
-    mine.parent.mkdir()
+    mine.parent.mkdir(mode=0o700)
     mine.write_text("two years")
     words = ["extract", source, "--image-column", "img", "--extractor", "pixels:size=6"]
     assert "free for parts, got other files" in run(*words, "--out", out, fails=2)[1]
@@ -475,7 +475,7 @@ def test_a_folder_that_is_not_this_commands_own_is_left_alone(run, tmp_path):
     write_schema(schema, 36)
     raw = ["--label", "label", "--image-column", "img", "--extractor", "pixels:size=6"]
     release = ["release", source, *raw, "--schema", schema, *BUDGET, "--out", tmp_path / "r"]
-    kept.mkdir()
+    kept.mkdir(mode=0o700)
     (kept / "notes.txt").write_text("mine")
     _, told = run(*release, "--dry-run", fails=2)
     assert "other files" in told and (kept / "notes.txt").read_text() == "mine"

@@ -193,7 +193,8 @@ class TestNeighbours:
             less = release(x[:-1], y[:-1], plan, out=tmp_path / f"{name}-less")
             one = release(x[:1], y[:1], plan, out=tmp_path / f"{name}-one")
             for other in (less, one):
-                assert other.features.shape == full.features.shape
+                shapes = [[t.features.shape for t in made.tables] for made in (other, full)]
+                assert shapes[0] == shapes[1]
                 assert other.feature_noise_stddev == full.feature_noise_stddev
                 assert other.mix_size == full.mix_size
                 assert [t.num_mixtures for t in other.tables] == [
@@ -309,9 +310,10 @@ def test_two_runs_differ_in_every_row(tmp_path):
         x, y = make_data(plan.data_schema, 60)
         a = release(x, y, plan, out=tmp_path / f"{name}-a")
         b = release(x, y, plan, out=tmp_path / f"{name}-b")
-        assert (a.features != b.features).any(axis=1).all()
-        if a.label_weights is not None:
-            assert (a.label_weights != b.label_weights).any(axis=1).all()
+        for one, other in zip(a.tables, b.tables, strict=True):
+            assert (one.features != other.features).any(axis=1).all()
+            if one.label_weights is not None:
+                assert (one.label_weights != other.label_weights).any(axis=1).all()
 
 
 def test_rows_do_not_depend_on_the_number_of_threads(tmp_path):

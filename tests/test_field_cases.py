@@ -61,6 +61,7 @@ def test_sampling_everybody_is_the_plain_gaussian():
         design="stratified",
         sampling_prob=1.0,
         rows_per_class=1,
+        preprocessing=(),
     )
     # mu = 1 / noise multiplier for one plain Gaussian; 0.268051-GDP is (1, 1e-5).
     assert plan.mechanism.noise_multiplier == pytest.approx(1 / 0.268051, rel=0.01)
