@@ -49,7 +49,7 @@ def load(name: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 def plan(schema: privmix.Schema, design: str, epsilon: float) -> privmix.ReleasePlan:
     """Default sizes; the public rule of design 4.5 where signs are drawn."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"preprocessing": ()}
     gdp_mu = gdp_mu_from(epsilon, DELTA)
     if design == "hybrid":
         snr = (gdp_mu * schema.num_records / schema.num_classes) ** 2 / schema.num_features
@@ -60,9 +60,17 @@ def plan(schema: privmix.Schema, design: str, epsilon: float) -> privmix.Release
         prob = min(1.0, gdp_mu / math.sqrt(rows * (math.cosh(1 / 1.2**2) - 1)))
         options |= {"num_mixtures": rows, "mix_size": prob * schema.num_records}
     if design == "sums":
-        design, options = "stratified", {"sampling_prob": 1.0, "rows_per_class": 1}
+        design = "stratified"
+        options |= {"sampling_prob": 1.0, "rows_per_class": 1}
     if design == "hierarchical":
-        options = {"class_prob": 3 / schema.num_classes}
+        options["class_prob"] = 3 / schema.num_classes
+    if design == "poisson":
+        options |= {
+            "mix_size": min(64, schema.num_records // 2),
+            "num_mixtures": schema.num_records,
+        }
+    if design in ("poisson", "signed"):
+        options["label_balance"] = math.sqrt(2)
     return privmix.plan_release(
         schema, target_epsilon=epsilon, target_delta=DELTA, design=design, **options
     )

@@ -168,8 +168,7 @@ def kl_softmax(seed: int) -> privmix.KLSoftmaxClassifier:
 
 def papers(data: DataSet, epsilon: float, seed: int) -> Outcome:
     """Poisson mixtures of the papers' optimal size at their sound cost, softmax trained by KL."""
-    options = {"design": "poisson", "mix_size": papers_mix_size(data, epsilon)}
-    return learn_from_release(data, epsilon, kl_softmax(seed), **options)
+    return learn_from_release(data, epsilon, kl_softmax(seed), **papers_mixtures(data, epsilon))
 
 
 def papers_hierarchical(data: DataSet, epsilon: float, seed: int) -> Outcome:
@@ -183,6 +182,13 @@ def papers_hierarchical(data: DataSet, epsilon: float, seed: int) -> Outcome:
     return learn_from_release(data, epsilon, kl_softmax(seed), **options)
 
 
+def papers_mixtures(data: DataSet, epsilon: float) -> dict[str, Any]:
+    """As many rows as records, nothing before them, and none of the planning rule's sizes."""
+    options: dict[str, Any] = {"design": "poisson", "mix_size": papers_mix_size(data, epsilon)}
+    options |= {"num_mixtures": data.schema.num_records, "label_balance": math.sqrt(2)}
+    return {**options, "preprocessing": ()}
+
+
 def papers_mix_size(data: DataSet, epsilon: float) -> float:
     n = data.schema.num_records
     return optimal_mix_size(n, n, gdp_mu_from(epsilon, DELTA))
@@ -190,7 +196,7 @@ def papers_mix_size(data: DataSet, epsilon: float) -> float:
 
 def poisson(data: DataSet, epsilon: float, seed: int) -> Outcome:
     """The papers' mixtures, noise-aware classifier."""
-    options = {"design": "poisson", "mix_size": papers_mix_size(data, epsilon)}
+    options = papers_mixtures(data, epsilon)
     return learn_from_release(data, epsilon, privmix.NoiseAwareClassifier(), **options)
 
 
@@ -211,7 +217,8 @@ def as_planned(design: str) -> Callable[[DataSet, float, int], Outcome]:
 
 def prototypes(data: DataSet, epsilon: float, seed: int) -> Outcome:
     """One sum for each class, noise-aware classifier."""
-    options = {"design": "stratified", "sampling_prob": 1.0, "rows_per_class": 1}
+    options: dict[str, Any] = {"design": "stratified", "sampling_prob": 1.0, "rows_per_class": 1}
+    options["preprocessing"] = ()
     return learn_from_release(data, epsilon, privmix.NoiseAwareClassifier(), **options)
 
 

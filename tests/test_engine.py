@@ -17,6 +17,7 @@ from privmix import (
     bound_records,
     release,
 )
+from privmix.accounting import GaussianEvent, account
 from privmix.mixer import Mixer
 from privmix.rng import MasterKey
 from privmix.running.ledger import Ledger
@@ -132,20 +133,55 @@ class TestNeighbours:
 
     @pytest.mark.parametrize("name", OPTIONS)
     def test_the_noise_covers_the_joint_movement(self, name):
+        """In units of the noise, one record moves each row that it enters by at most one over the
+        event's noise multiplier.
+
+        That is what every event says of *one* row: how many rows a record may enter is said beside
+        it. Of random allocation ("transposed") that is rows_per_record of num_rows, which the
+        accountants compose (see the next test). Its multiplier must not be divided by
+        sqrt(rows_per_record) as well: so it was when the event was one Gaussian mechanism over all
+        rows of a record, whose choices were taken for known. Under replace_one its event states two
+        movements, that of another record in the same rows, and that of a record that comes or goes.
+        """
         plan = plan_for(name, noise_multiplier=2.5)
         for part in plan.mechanism.components:
-            feature_change, label_change = {
-                "add_or_remove_one": (1.0, 1.0),
-                "replace_one": (2.0, np.sqrt(2)),
-            }[part.neighboring_relation]
-            bound = part.weight_bound
-            moved = (16384 * bound * feature_change / part.noise_stddev(16384, "feature")) ** 2
-            if part.labels == "mixed":
-                moved += (16384 * bound * label_change / part.noise_stddev(16384, "label")) ** 2
-            rows = part.rows_per_record or 1
+
+            def covered(feature_change, label_change, part=part):
+                lengths = 16384 * part.weight_bound
+                moved = (lengths * feature_change / part.noise_stddev(16384, "feature")) ** 2
+                if part.labels == "mixed":
+                    moved += (lengths * label_change / part.noise_stddev(16384, "label")) ** 2
+                return 1 / np.sqrt(moved)
+
             event = part.event
-            assert 1 / np.sqrt(moved * rows) >= event.noise_multiplier * (1 - 1e-15)
+            replaced = part.neighboring_relation == "replace_one"
+            change = (2.0, np.sqrt(2)) if replaced else (1.0, 1.0)
+            assert covered(*change) >= event.noise_multiplier * (1 - 1e-15)
             assert event.neighboring_relation == part.neighboring_relation
+            if name.startswith("transposed"):
+                rows = (event.num_rows, event.rows_per_record, event.count)
+                assert rows == (part.num_mixtures, part.rows_per_record, 1)
+                presence = event.presence_noise_multiplier
+                assert (presence is not None) == replaced
+                if presence is not None:
+                    assert covered(1.0, 1.0) >= presence * (1 - 1e-15)
+
+    def test_the_event_of_all_rows_is_charged_for_every_row_a_record_enters(self):
+        """Where a record enters all rows nothing is random, and the rows together are one Gaussian
+        mechanism with sqrt(rows_per_record) times the movement of one: a noise multiplier that the
+        accountants took for that of all rows together would show here as a factor of 2.
+        """
+        for relation in ("add_or_remove_one", "replace_one"):
+            options = {"rows_per_record": 4, "num_mixtures": 4, "neighboring_relation": relation}
+            plan = make_plan(make_schema(), "transposed", 2.5, **options)
+            event = plan.mechanism.event
+            together = GaussianEvent(
+                noise_multiplier=event.noise_multiplier / 2, neighboring_relation=relation
+            )
+            due = account(together, plan.delta).accountants["pld"]
+            found = account(event, plan.delta).accountants["pld"]
+            assert found.upper == pytest.approx(due.upper, rel=1e-3)
+            assert found.upper >= due.lower
 
     def test_shapes_and_scale_do_not_depend_on_the_count(self, tmp_path):
         for name in OPTIONS:

@@ -83,7 +83,8 @@ class TestAutomaticDesign:
 
     def test_what_is_given_stays(self):
         named = plan_release(self.schema(), **self.target, design="signed", num_mixtures=50)
-        assert (named.design, named.preprocessing) == ("signed", ())
+        assert (named.design, named.mechanism.num_mixtures) == ("signed", 50)
+        assert named.preprocessing[0].step == "center"
         balanced = plan_release(self.schema(), **self.target, label_balance=3.0)
         label = balanced.mechanism.label_noise_multiplier
         assert label == pytest.approx(3 * balanced.mechanism.feature_noise_multiplier)
@@ -453,7 +454,7 @@ def test_memory_of_steps_is_planned():
 BANKING = {"num_records": 10_003, "num_classes": 77, "num_features": 384}
 
 
-@pytest.mark.parametrize("design", ["hybrid", "signed", "stratified"])
+@pytest.mark.parametrize("design", ["hybrid", "signed", "poisson", "stratified"])
 def test_a_design_named_by_hand_keeps_what_auto_would_give_it(design):
     """Sizes and centring; on Banking77, hybrid is what auto plans."""
     target = {"target_epsilon": 1.0, "target_delta": 1e-5}
@@ -466,12 +467,46 @@ def test_a_design_named_by_hand_keeps_what_auto_would_give_it(design):
         assert steps  # it is centred
 
 
+@pytest.mark.parametrize(
+    "design, name, value",
+    [
+        ("hybrid", "mix_size", 64),
+        ("hybrid", "num_mixtures", 5000),
+        ("hybrid", "feature_budget", 0.3),
+        ("signed", "mix_size", 64),
+        ("signed", "num_mixtures", 5000),
+        ("signed", "label_balance", 1.0),
+        ("poisson", "mix_size", 64),
+        ("poisson", "num_mixtures", 5000),
+        ("poisson", "label_balance", 1.0),
+        ("stratified", "sampling_prob", 1.0),
+    ],
+)
+def test_each_option_that_is_not_given_is_as_auto_would_have_it(design, name, value):
+    """Option by option: one that is given stays, and drops no other and no centring."""
+    target = {"target_epsilon": 1.0, "target_delta": 1e-5}
+    rows = {"num_mixtures": value} if name == "num_mixtures" else {}
+    found = recommend_design(**BANKING, epsilon=1.0, delta=1e-5, **rows)
+    best = next(one for one in found if one.design == design)
+    _, options, steps = choose_design(BANKING, design, {name: value}, None, **target)
+    assert options == {**best.options, name: value}
+    assert steps == best.preprocessing
+
+
 def test_a_design_named_by_hand_keeps_what_is_given():
     target = {"target_epsilon": 1.0, "target_delta": 1e-5}
-    for options, steps in (({"mix_size": 64}, None), ({"mix_size": 64}, ())):
-        assert choose_design(BANKING, "hybrid", options, steps, **target) == ("hybrid", options, ())
+    every = {"mix_size": 64.0, "num_mixtures": 10_003, "feature_budget": 0.25}
+    assert choose_design(BANKING, "hybrid", every, (), **target) == ("hybrid", every, ())
     _, _, steps = choose_design(BANKING, "hybrid", {}, (), **target)
     assert steps == ()
+    # What the rule does not know is as it was.
+    rows = {"num_mixtures": 50}
+    assert choose_design(BANKING, "uniform", rows, None, **target) == ("uniform", rows, ())
+    # Numbers are not centred, since scaling afterwards is not linear in them.
+    numbers = {**BANKING, "num_classes": 1, "target": "regression"}
+    _, options, steps = choose_design(numbers, "signed", {"mix_size": 64}, None, **target)
+    assert (options["mix_size"], steps) == (64, ())
+    assert options.keys() == {"mix_size", "num_mixtures", "label_balance"}
 
 
 @pytest.mark.parametrize(

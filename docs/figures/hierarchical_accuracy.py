@@ -7,6 +7,7 @@ Releases draw fresh secret randomness, so runs differ by a point or two.
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import tempfile
@@ -61,10 +62,16 @@ def plans(epsilon: float) -> dict[str, ReleasePlan]:
 
     def planned(design: Any, **options: Any) -> ReleasePlan:
         return plan_release(
-            SCHEMA, target_epsilon=epsilon, target_delta=DELTA, design=design, **options
+            SCHEMA,
+            target_epsilon=epsilon,
+            target_delta=DELTA,
+            design=design,
+            preprocessing=(),
+            **options,
         )
 
-    poisson = planned("poisson")
+    records = SCHEMA.num_records
+    poisson = planned("poisson", mix_size=64, num_mixtures=records, label_balance=math.sqrt(2))
     return {
         "poisson": poisson,
         "hierarchical": planned("hierarchical", **THREE_CLASSES),

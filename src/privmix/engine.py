@@ -154,7 +154,7 @@ def release(
     if max_memory is not None:
         spare_memory()  # before the accountant
     recheck_plan(plan)
-    check_units(plan, units is not None)
+    plan.unit.check_given(units is not None)
     limit = None if max_memory is None else parse_bytes("max_memory", max_memory)
     threads = plan.most_threads(limit) if threads is None else threads
     charge = ledger_charge(
@@ -263,7 +263,7 @@ def release_records(
     """
     # Validated here, where every release passes: a copy with changed fields (``model_copy``) was not.
     plan = ReleasePlan.from_json(plan.to_json())
-    check_units(plan, records.units is not None)
+    plan.unit.check_given(records.units is not None)
     _check_count(plan, records)
     if sign_key is not None and test_seed is not None:
         _validate.fail("sign_key", "nothing beside test_seed, which protects nobody", "a key")
@@ -348,15 +348,6 @@ def _check_rounds_place(store: str | None) -> None:
     if store is not None:
         allowed = "nothing for design adaptive; plan another, such as --design hybrid"
         _validate.fail("store", allowed, store)
-
-
-def check_units(plan: ReleasePlan, given: bool) -> None:
-    """Refuse records without owners where a plan protects owners, and the other way round."""
-    if plan.unit_column is None and given:
-        _validate.fail("units", "nothing: the plan protects records, not units", "some")
-    if plan.unit_column is not None and not given:
-        allowed = f"the {plan.unit_column!r} of each record, which the plan protects"
-        _validate.fail("units", allowed, "nothing")
 
 
 def _sampled(plan: ReleasePlan, records: Records, key: MasterKey) -> Records:

@@ -49,7 +49,7 @@ def read_spent(folder: str | Path) -> Spent:
     if is_model_folder(folder):
         model = read_certificate(folder)
         digest = hashlib.sha256((Path(folder) / FILE_NAME).read_bytes()).hexdigest()
-        due: Event = model.config.event
+        due: Event = model.to_plan().event
         kind, private, event = "model", model.private, model.event
     else:
         release = Release(folder)

@@ -218,6 +218,9 @@ def test_features_of_a_refused_run_are_private_and_announced(texts, monkeypatch)
     store = folder / ".fitted.features"
     store.mkdir(mode=0o755)
     arguments = (folder / "t.csv", *RAW, "--extractor", spec)
+    with pytest.raises(InvalidInputError, match="out="):  # others could have put something there
+        fit_texts(folder, *arguments)
+    store.chmod(0o700)
     seen = []
 
     def refuse(*args, **options):
@@ -243,18 +246,19 @@ def test_a_bad_record_is_named_without_an_option_that_is_not_there(texts):
     arguments = (folder / "t.csv", *RAW, "--extractor", spec)
     for command, advised in (
         (lambda: fit_texts(folder, *arguments, out="second"), False),
-        (lambda: evaluate(folder / "fitted", *arguments), True),
+        (lambda: evaluate(folder / "fitted", *arguments, "--on-bad-record", "error"), True),
     ):
         with pytest.raises(
             InvalidInputError, match=r"\[80\], text, label column 'intent': .*'other'"
         ) as refused:
             command()
-        assert ("zero leaves such records out" in str(refused.value)) == advised
+        assert ("leave-out leaves such records out" in str(refused.value)) == advised
+        assert "zero" not in str(refused.value)
         assert "blanks" not in str(refused.value)
     assert not (folder / ".second.features").exists()
 
 
-def test_owners_are_not_protected_and_not_overlooked(texts):
+def test_owners_are_not_overlooked_and_protected_on_request(texts):
     folder, spec = texts
     lines = (folder / "t.csv").read_text().splitlines()
     owned = [f"{line},p{i % 30}" for i, line in enumerate(lines[1:])]
@@ -263,10 +267,18 @@ def test_owners_are_not_protected_and_not_overlooked(texts):
     words = ("--extractor", spec, "--unit-column", "who", "--out", features)
     arguments = ["extract", folder / "t.csv", *RAW, *words]
     CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
-    with pytest.raises(
-        InvalidInputError, match="fit protects records.*owners too, in column 'who'"
-    ):
+    with pytest.raises(InvalidInputError, match="--unit-column: .*beside the column 'who'"):
         fit_texts(folder, features, "--label", "intent")
+    assert not (folder / "fitted").exists()
+    most = ("--max-records-per-unit", "2")
+    vectors = (features, "--label", "intent", "--unit-column", "who")
+    raw = (folder / "t.csv", *RAW, "--extractor", spec, "--unit-column", "who")
+    for out, given in (("vectors", vectors), ("raw", raw)):
+        result = fit_texts(folder, *given, *most, out=out)
+        assert result.exit_code == 0, result.output
+        certificate = read_certificate(folder / out)
+        assert (certificate.unit_column, certificate.max_records_per_unit) == ("who", 2)
+        assert "80 records of 30 units, of which 60 take part" in " ".join(result.stderr.split())
 
 
 def test_what_a_folder_cannot_rebuild_is_sent_to_python(images):

@@ -130,7 +130,12 @@ class _Search:
         """The certified epsilon; unless ``fully``, the PLD's bound, which rarely is larger."""
         event = self.make_event(value)
         inner, size = group_view(event)
-        bounds = None if self.fully or size > 1 else pld.epsilon_upper(inner, [self.delta])
+        if size > 1:
+            try:
+                return certified_epsilon(event, self.delta)
+            except _validate.InvalidInputError:  # no finite bound for so large a group
+                return math.inf
+        bounds = None if self.fully else pld.epsilon_upper(inner, [self.delta])
         return certified_epsilon(event, self.delta) if bounds is None else bounds[0]
 
     def excess(self, log_value: float) -> float:

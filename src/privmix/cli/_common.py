@@ -48,7 +48,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Design = Annotated[
     str | None, typer.Option(help=f"One of {', '.join(DESIGNS)} [auto: see plan --explain].")
 ]
-MixSize = Annotated[float | None, typer.Option(help="Planned records in a row [64].")]
+MixSize = Annotated[
+    float | None,
+    typer.Option(help="Planned records in a row [64, or by the rule of --design auto]."),
+]
 NumMixtures = Annotated[
     int | None,
     typer.Option(
@@ -73,7 +76,9 @@ Eligibility = Annotated[
 ]
 FeatureBudget = Annotated[
     float | None,
-    typer.Option(help="hybrid, adaptive: share of the budget for signed rows [0.25, 0.1]."),
+    typer.Option(
+        help="hybrid, adaptive: share of the budget for signed rows [by that rule; adaptive: 0.1]."
+    ),
 ]
 NumRounds = Annotated[int | None, typer.Option(help="adaptive: rounds of residual mixtures [30].")]
 Weights = Annotated[str | None, typer.Option(help="uniform: dirichlet, for random weights.")]
@@ -81,7 +86,8 @@ Alpha = Annotated[float | None, typer.Option(help="Dirichlet concentration.")]
 WeightClip = Annotated[float | None, typer.Option(help="Upper bound on a random weight.")]
 Relation = Annotated[str | None, typer.Option(help="transposed: add_or_remove_one or replace_one.")]
 LabelBalance = Annotated[
-    float | None, typer.Option(help="Label over feature noise multiplier [sqrt 2].")
+    float | None,
+    typer.Option(help="Label over feature noise multiplier [sqrt 2, or by that rule]."),
 ]
 CenterOption = Annotated[
     float | None,
@@ -109,7 +115,6 @@ UnitNormOption = Annotated[
     bool, typer.Option("--unit-norm", help="Scale records to the clip norm, at no cost.")
 ]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="Schema file (JSON).")]
-Label = Annotated[str | None, typer.Option("--label", help="Label column of a table.")]
 LabelColumns = Annotated[
     list[str] | None,
     typer.Option(

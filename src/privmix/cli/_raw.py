@@ -193,6 +193,28 @@ def check_columns(source: Path, header: FeaturesHeader | None, schema: Schema | 
         _validate.fail("--extractor", allowed, "nothing")
 
 
+def check_owners(
+    source: Path,
+    header: FeaturesHeader | None,
+    label: Sequence[str] | None,
+    unit_column: str | None,
+    *,
+    classes: Any,
+    target: Target,
+) -> None:
+    """Refuse a column of owners that would be taken for features, saying what to add."""
+    from privmix.inputs.readers import label_names
+
+    if header is None or unit_column is not None:
+        return
+    if others := other_columns(source, header, label_names(label, classes, target)):
+        allowed = (
+            f"the column of owners in {source}, with --max-records-per-unit, to protect owners; "
+            "to protect records, features that were extracted without it"
+        )
+        _validate.fail("--unit-column", allowed, f"nothing, beside the column {others}")
+
+
 def other_columns(source: Path, header: FeaturesHeader | None, labels: Sequence[str]) -> str:
     """Name what an extracted file has beside features and labels: the owners; or nothing."""
     if header is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,9 +17,11 @@ from privmix.cli._common import (
     OUT,
     FeaturesKey,
     Json,
-    Label,
+    LabelColumns,
     LabelKey,
+    MaxRecordsPerUnit,
     SchemaFile,
+    UnitColumn,
     app,
     print_facts,
     print_json,
@@ -35,17 +37,22 @@ from privmix.cli._raw import (
     TextColumn,
     build_extractor,
     check_columns,
+    check_owners,
     check_source,
     extract_with_progress,
     kept_features,
     knows_labels,
     open_raw,
-    other_columns,
 )
+from privmix.inputs.owners import match_units
 from privmix.inputs.tally import MAX_MISSED_SHARE
+from privmix.planning.plan import PrivacyUnit
 from privmix.schema import Schema
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from privmix.dpsgd import TrainingPlan
     from privmix.inputs.extractor import ExtractorIdentity
     from privmix.inputs.raw import RawRecords
 
@@ -103,7 +110,9 @@ def fit_command(
     device: Annotated[
         str | None, typer.Option(help="Torch device [cpu; of the extractor a GPU if there is one].")
     ] = None,
-    label: Label = None,
+    label: LabelColumns = None,
+    unit_column: UnitColumn = None,
+    max_records_per_unit: MaxRecordsPerUnit = None,
     features_key: FeaturesKey = None,
     label_key: LabelKey = None,
     resume: Annotated[
@@ -126,8 +135,8 @@ def fit_command(
 ) -> None:
     """Train a model on private records by DP-SGD with mixup. Spends the budget.
 
-    Records with classes only: no other targets, and each record is protected, not all of an owner's
-    together. For these see privmix release.
+    Records have classes, or a weight for each class (target soft of a schema, one --label for each
+    class). For other targets see privmix release.
 
     Classes and number of records are stated by --classes and --num-records, or by --schema. With
     --extractor the model is linear on the features of raw records. Images to be augmented are an
@@ -139,6 +148,9 @@ def fit_command(
 
         privmix fit features.npz --features-key x --label-key y --classes 0,1,2 --num-records 9000
         --epsilon 1 --delta 1e-5 --out model/
+
+        privmix fit visits.parquet --label ward --schema schema.json --unit-column patient
+        --max-records-per-unit 4 --epsilon 1 --delta 1e-5 --out model/
 
         privmix fit images.npz --features-key x --label-key y --classes cat,dog --num-records 9000
         --epsilon 1 --delta 1e-5 --method dp-mix-diff --synthetic made/ --backbone mine:make
@@ -161,9 +173,10 @@ def fit_command(
     from privmix.running.ledger import ledger_charge
 
     check_source(source)
-    target = check_out(out)
+    folder = check_out(out)
     facts = None if schema is None else read_schema(schema)
-    names, num_records = _public_facts(classes, num_records, facts)
+    names, num_records, target = _public_facts(classes, num_records, facts)
+    PrivacyUnit(unit_column, max_records_per_unit).check("add_or_remove_one")
     feature_names = None if facts is None else facts.feature_names
     raw: RawRecords | None = None
     identity: ExtractorIdentity | None = None
@@ -172,18 +185,20 @@ def fit_command(
         if backbone is not None:
             _validate.fail("--backbone", "nothing beside --extractor", backbone)
         # A run that was cut off while it extracted has drawn nothing yet, so nothing to resume.
-        resume = resume and RunFolder(target).is_unfinished
+        resume = resume and RunFolder(folder).is_unfinished
         maker = build_extractor(extractor, device, facts)
         raw = open_raw(
             source,
             maker,
-            label=None if label is None else [label],
+            label=label,
             text_column=text_column,
             image_column=image_column,
+            unit_column=unit_column,
             max_missed_share=max_missed_share,
+            target=target,
             classes=names,
         )
-        if label is None and not knows_labels(source):
+        if target == "class" and label is None and not knows_labels(source):
             _validate.fail("--label", "the name of the label column", "nothing")
         shape, identity = (maker.num_features,), maker.identity
     else:
@@ -191,14 +206,15 @@ def fit_command(
             _validate.fail("--extractor", "an extractor for raw records", "nothing")
         header = FeaturesHeader.of_file(source)
         check_columns(source, header, facts)
-        if label is not None and (others := other_columns(source, header, [label])):
-            allowed = (
-                "features and one label, since fit protects records, and not all records of an "
-                "owner together; extract again without --unit-column to protect records"
-            )
-            _validate.fail(str(source), allowed, f"owners too, in column {others}")
+        check_owners(source, header, label, unit_column, classes=names, target=target)
         data = read_labelled(
-            source, label=label, classes=names, features_key=features_key, label_key=label_key
+            source,
+            label=label,
+            classes=names,
+            features_key=features_key,
+            label_key=label_key,
+            target=target,
+            unit_column=unit_column,
         )
         check_names(str(source), data.feature_names, feature_names, "the schema's feature_names")
         shape = tuple(data.features.shape[1:])
@@ -222,6 +238,9 @@ def fit_command(
         momentum=momentum,
         clip_norm=clip_norm,
         augmentation=augmentation,
+        target=target,
+        unit_column=unit_column,
+        max_records_per_unit=max_records_per_unit,
     )
     made: Any
     if model == "linear":
@@ -239,7 +258,7 @@ def fit_command(
     charge = ledger_charge(
         ledger,
         dataset_id,
-        plan.config.event,
+        plan.event,
         name=str(out),
         kind="model",
         private=not research and test_seed is None,
@@ -248,9 +267,18 @@ def fit_command(
         charge.check()
     with ExitStack() as kept:
         if raw is not None:  # after everything that is known without the records
-            features = kept.enter_context(kept_features(target)) / "features.parquet"
-            extract_with_progress(raw, maker, features, keep_parts=True)
-            data = read_labelled(features, label="label", classes=names)
+            features = kept.enter_context(kept_features(folder)) / "features.parquet"
+            many = 1 if target == "class" else len(names)
+            labels = [f"label{i}" for i in range(many)]
+            extract_with_progress(raw, maker, features, label=labels, keep_parts=True)
+            data = read_labelled(
+                features,
+                label=labels,
+                classes=names,
+                target=target,
+                unit_column=None if unit_column is None else "unit",
+            )
+        _tell_holder(data.units, plan)
         bar = kept.enter_context(progress_bar("steps"))
         trained = fit(
             data.features,
@@ -263,11 +291,12 @@ def fit_command(
             ledger=ledger,
             dataset_id=dataset_id,
             who=who,
+            units=data.units,
             research=research,
             test_seed=test_seed,
             extractor=identity,
             feature_names=feature_names,
-            progress=_with_epsilon(bar, plan.config, delta),
+            progress=_with_epsilon(bar, plan),
         )
     certificate = trained.certificate
     guarantee = certificate.guarantee
@@ -293,8 +322,8 @@ def fit_command(
 
 def _public_facts(
     classes: str | None, num_records: int | None, schema: Schema | None
-) -> tuple[tuple[int, ...] | tuple[str, ...], int]:
-    """Return the classes and the number of records, from the options or from a schema."""
+) -> tuple[tuple[int, ...] | tuple[str, ...], int, Literal["class", "soft"]]:
+    """Return classes, number of records and target, from the options or from a schema."""
     options = (("--classes", classes), ("--num-records", num_records))
     for option, value in options:
         if (value is None) == (schema is None):
@@ -302,10 +331,10 @@ def _public_facts(
             _validate.fail(option, allowed, "nothing" if value is None else value)
     if schema is None:
         assert classes is not None and num_records is not None
-        return _classes(classes), num_records
-    if schema.target != "class":
-        _validate.fail("schema.target", "class for private training", schema.target)
-    return schema.classes, schema.num_records
+        return _classes(classes), num_records, "class"
+    if schema.target not in ("class", "soft"):
+        _validate.fail("schema.target", "class or soft for private training", schema.target)
+    return schema.classes, schema.num_records, schema.target
 
 
 def _classes(text: str) -> tuple[int, ...] | tuple[str, ...]:
@@ -348,7 +377,19 @@ def _load(name: str) -> Any:
         _validate.fail("--backbone", "module:function that can be imported", f"{name}: {error}")
 
 
-def _with_epsilon(bar: Any, config: Any, delta: float) -> Callable[[int, int], None]:
+def _tell_holder(units: NDArray[Any] | None, plan: TrainingPlan) -> None:
+    """Say on stderr how many records take part, which only the data holder may know."""
+    if units is None or plan.max_records_per_unit is None:
+        return
+    owners = match_units(units)
+    taking_part = owners.num_taking_part(plan.max_records_per_unit)
+    ERR.print(
+        f"for your eyes only: {owners.codes.size} records of {len(owners.names)} units, of which "
+        f"{taking_part} take part (planned {plan.config.num_records})"
+    )
+
+
+def _with_epsilon(bar: Any, plan: TrainingPlan) -> Callable[[int, int], None]:
     """Let a progress bar go on, and now and then say what has been spent so far, at most."""
     from privmix.accounting import epsilon_at
     from privmix.accounting.rounding import rounded_up
@@ -360,7 +401,7 @@ def _with_epsilon(bar: Any, config: Any, delta: float) -> Callable[[int, int], N
         bar(done, total)
         if monotonic() > due:
             due = monotonic() + 30
-            spent = epsilon_at(config.event_after(done), [delta])[delta]
+            spent = epsilon_at(plan.event_after(done), [plan.delta])[plan.delta]
             ERR.print(f"step {done} of {total}: epsilon {rounded_up(spent, 4):.4g} so far")
 
     return step

@@ -67,11 +67,11 @@ from privmix.cli._raw import (
     TextColumn,
     build_extractor,
     check_columns,
+    check_owners,
     check_source,
     extract_with_progress,
     kept_features,
     open_raw,
-    other_columns,
 )
 from privmix.cli._signing import PassphraseFile, SignKey, ask_signing_key
 from privmix.cli.plan import design_options, make_plan, preprocessing_steps
@@ -362,17 +362,8 @@ def _check_vectors(
     unit_column: str | None,
 ) -> None:
     """Refuse rows of a table, and owners that would be taken for features, saying what to add."""
-    from privmix.inputs.readers import label_names
-
     check_columns(source, header, schema)
-    if header is not None and unit_column is None:
-        names = label_names(label, schema.classes, schema.target)
-        if others := other_columns(source, header, names):
-            allowed = (
-                f"the column of owners in {source}, with --max-records-per-unit, to protect owners; "
-                "to protect records, features that were extracted without it"
-            )
-            _validate.fail("--unit-column", allowed, f"nothing, beside the column {others}")
+    check_owners(source, header, label, unit_column, classes=schema.classes, target=schema.target)
 
 
 def _check_names(source: Path, found: tuple[str, ...] | None, schema: Schema) -> None:

@@ -39,6 +39,7 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         epochs: Expected number of times that a record takes part.
         augmentation: By default DP-Mix-Self for images, and the record itself for features.
         learning_rate, momentum, clip_norm: See :class:`TrainingConfig`.
+        unit_column, max_records_per_unit: See :func:`plan_training`; ``fit`` is then told the owners.
         feature_cache, device: See :class:`LinearHead`.
         out: Folder for the model and its certificate; a temporary one by default.
         ledger: Ledger file that each ``fit`` is charged to before anything is drawn, those of a grid
@@ -69,6 +70,8 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: float = 1.0,
         momentum: float = 0.0,
         clip_norm: float = 1.0,
+        unit_column: str | None = None,
+        max_records_per_unit: int | None = None,
         feature_cache: FeatureCache = "none",
         device: Any = "cpu",
         out: str | Path | None = None,
@@ -83,11 +86,14 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes, self.num_records = classes, num_records
         self.batch_size, self.epochs, self.augmentation = batch_size, epochs, augmentation
         self.learning_rate, self.momentum, self.clip_norm = learning_rate, momentum, clip_norm
+        self.unit_column, self.max_records_per_unit = unit_column, max_records_per_unit
         self.feature_cache, self.device, self.out = feature_cache, device, out
         self.ledger, self.dataset_id = ledger, dataset_id
 
-    def fit(self, inputs: ArrayLike, labels: ArrayLike) -> Self:
+    def fit(self, inputs: ArrayLike, labels: ArrayLike, units: ArrayLike | None = None) -> Self:
         """Train on private records: (count, *shape) inputs, and (count,) labels.
+
+        With a ``unit_column``, ``units`` are the (count,) owners of the records.
 
         Raises:
             InvalidInputError: ``classes`` or ``num_records`` missing, bad input, or a cost past the
@@ -111,13 +117,15 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             learning_rate=self.learning_rate,
             momentum=self.momentum,
             clip_norm=self.clip_norm,
+            unit_column=self.unit_column,
+            max_records_per_unit=self.max_records_per_unit,
             augmentation=self.augmentation or default,
         )
         head = LinearHead(self.backbone, feature_cache=self.feature_cache, device=self.device)
         name = type(self).__name__
         with ExitStack() as kept:
             if self.ledger is None:
-                kept.enter_context(unrecorded(plan.config.event, plan.delta, name))
+                kept.enter_context(unrecorded(plan.event, plan.delta, name))
             out = self.out
             if out is None:
                 out = Path(kept.enter_context(tempfile.TemporaryDirectory())) / name
@@ -127,6 +135,7 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 plan,
                 model=head,
                 out=out,
+                units=units,
                 ledger=self.ledger,
                 dataset_id=self.dataset_id,
             )

@@ -88,6 +88,7 @@ class PrivateViews:
     ) -> None:
         import torch
 
+        records.check_sampled()
         self.records, self.config, self.device = records, config, device
         self.plan: AugmentationPlan = config.augmentation
         self.synthetic = synthetic
@@ -109,7 +110,7 @@ class PrivateViews:
     def name(self, record: int) -> bytes:
         """Return a digest of a record, of its augmentation and its classes, of synthetic images."""
         hasher = hashlib.sha256(self._salt + self.records.inputs[record].tobytes())
-        hasher.update(f"{self.records.inputs.dtype} {self.records.labels[record]}".encode())
+        hasher.update(f"{self.records.inputs.dtype} ".encode() + self.records.label_bytes(record))
         return hasher.digest()
 
     def fixed_generator(self, name: bytes) -> np.random.Generator:
@@ -117,8 +118,13 @@ class PrivateViews:
         return _generator(MasterKey(name, b"privmix cached views 1").stream("augment-once"))
 
     def target(self, record: int) -> Tensor:
-        """Return a record's one-hot label."""
-        return self._one_hot[int(self.records.labels[record])]
+        """Return a record's label: one-hot, or its weights."""
+        import torch
+
+        label = self.records.labels[record]
+        if self.records.labels.ndim == 1:
+            return self._one_hot[int(label)]
+        return torch.as_tensor(label, device=self.device)
 
     def base(self, record: int, generator: np.random.Generator) -> Samples:
         """Return a record's base views."""

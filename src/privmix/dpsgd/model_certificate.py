@@ -86,6 +86,10 @@ class ModelCertificate(FrozenModel):
         kind: ``model``, which tells it from the certificate of a release.
         private: False for a model trained with a test seed or for research, which protects nobody.
         statement: The guarantee in words, or that there is none.
+        privacy_unit: Whose presence is protected: one ``record``, or one ``unit`` with all of its
+            records.
+        unit_column: ``unit``: the public name of what a unit is; None for ``record``.
+        max_records_per_unit: ``unit``: how many records of a unit took part at most.
         config: The mechanism.
         event: The same as the accountants see it.
         epsilon: Certified at ``delta``, for everything that was computed from the records:
@@ -101,13 +105,20 @@ class ModelCertificate(FrozenModel):
 
     """
 
-    _seldom: ClassVar[tuple[str, ...]] = ("extractor", "feature_names")
+    _seldom: ClassVar[tuple[str, ...]] = (
+        "unit_column",
+        "max_records_per_unit",
+        "extractor",
+        "feature_names",
+    )
 
     kind: Literal["model"] = "model"
     format_version: Literal[1] = 1
     private: bool
     statement: str
-    privacy_unit: Literal["record"] = "record"
+    privacy_unit: Literal["record", "unit"] = "record"
+    unit_column: str | None = None
+    max_records_per_unit: int | None = None
     neighboring_relation: NeighboringRelation
     epsilon: float
     delta: float
@@ -146,7 +157,7 @@ class ModelCertificate(FrozenModel):
         feature_names: tuple[str, ...] | None = None,
     ) -> ModelCertificate:
         """Certify a plan and a model, accounting anew."""
-        stated, *_ = statements(plan.config.event, plan.delta)
+        stated, *_ = statements(plan.event, plan.delta)
         return cls._state(
             plan,
             stated,
@@ -174,11 +185,14 @@ class ModelCertificate(FrozenModel):
         made = cls(
             private=private,
             statement="",
+            privacy_unit="record" if plan.unit_column is None else "unit",
+            unit_column=plan.unit_column,
+            max_records_per_unit=plan.max_records_per_unit,
             neighboring_relation=config.event.neighboring_relation,
             epsilon=stated.epsilon,
             delta=plan.delta,
             config=config,
-            event=config.event,
+            event=plan.event,
             accountants=stated.accountants,
             epsilon_by_delta=stated.epsilon_by_delta,
             tradeoff_curve=stated.tradeoff_curve,
@@ -208,6 +222,8 @@ class ModelCertificate(FrozenModel):
             num_records=self.config.num_records,
             private=self.private,
             what="model",
+            unit_column=self.unit_column,
+            max_records_per_unit=self.max_records_per_unit,
             true_positive_rate=self.tradeoff_curve.true_positive_rate(FALSE_ALARMS),
         )
 
@@ -218,6 +234,8 @@ class ModelCertificate(FrozenModel):
             epsilon=self.epsilon,
             delta=self.delta,
             accountants=self.accountants,
+            unit_column=self.unit_column,
+            max_records_per_unit=self.max_records_per_unit,
         )
 
     def to_bytes(self) -> bytes:
@@ -241,7 +259,7 @@ class ModelCertificate(FrozenModel):
                 extractor=self.extractor,
                 feature_names=self.feature_names,
             )
-            for stated in statements(plan.config.event, plan.delta)
+            for stated in statements(plan.event, plan.delta)
         ]
         reasons = disagreements(self, dues)
         sizes = {name: math.prod(shape) for name, shape in self.model.shapes.items()}

@@ -117,6 +117,7 @@ def fit(
     ledger: str | Path | None = None,
     dataset_id: str | None = None,
     who: str | None = None,
+    units: ArrayLike | None = None,
     research: bool = False,
     test_seed: int | None = None,
     extractor: ExtractorIdentity | None = None,
@@ -128,7 +129,8 @@ def fit(
     Args:
         inputs: (count, *input_shape): bytes, which stand for 0 to 1, or finite real numbers.
             ``count`` need not be ``num_records``.
-        labels: (count,) values out of the plan's classes.
+        labels: (count,) values out of the plan's classes; (count, num_classes) weights, each record's
+            adding up to 1, for a plan with the target ``soft``.
         plan: What :func:`plan_training` returned.
         model: A linear head on a public backbone, or a network with public weights.
         out: Model folder; must not exist, or be empty. It appears whole or not at all.
@@ -138,6 +140,8 @@ def fit(
         ledger: Ledger file to charge before anything is drawn.
         dataset_id: The data set's name in the ledger.
         who: Who trains, for the ledger: free text; the login name by default.
+        units: (count,) integers or strings, the owner of each record, for a plan with a
+            ``unit_column``; a sample of at most ``max_records_per_unit`` of each takes part.
         research: Keep histograms of gradients before clipping, uncharged functions of private
             records: the model is stamped ``private: false``, and ``verify`` rejects it.
         test_seed: For tests only: a repeatable model that is **not private**.
@@ -159,7 +163,8 @@ def fit(
     config = plan.config
     names = None if feature_names is None else tuple(feature_names)
     check_names("inputs", names_of(inputs), names, "feature_names")
-    records = check_records(inputs, labels, config)
+    plan.unit.check_given(units is not None)
+    records = check_records(inputs, labels, config, units=units)
     parameters = model.initial_parameters(config)
     facts = _facts(model, config, parameters)
     certificate = ModelCertificate.for_plan(
@@ -168,7 +173,7 @@ def fit(
     charge = ledger_charge(
         ledger,
         dataset_id,
-        config.event,
+        plan.event,
         name=printable(out),
         kind="model",
         private=not research and test_seed is None,
@@ -189,12 +194,15 @@ def fit(
     def make(run: RunFolder, journal: Journal) -> str:
         nonlocal made_here
         key, device = journal.key, model.device
+        own = records
+        if plan.max_records_per_unit is not None:
+            own = records.sampled(key.stream("units"), plan.max_records_per_unit)
         samples = None if public is None else as_samples(public, config.num_classes, device)
         histograms = GradientHistograms(config) if research else None
         with deterministic(device):
-            views = PrivateViews(records, config, key, samples, device)
+            views = PrivateViews(own, config, key, samples, device)
             source = model.bind(views, len(parameters))
-            steps = Steps(config, records, source, key)
+            steps = Steps(config, own, source, key)
             trained = _train(steps, parameters, run.folder, histograms, progress)
         stamped = certificate.sealed(private=journal.private, files={})
         digest = _seal(run.release_folder, stamped, model.state(config, trained), histograms)
@@ -222,7 +230,7 @@ def check_training(
 ) -> TrainingRecords | None:
     """Refuse what :func:`fit` would refuse of its public arguments; return the synthetic records."""
     config = plan.config
-    recheck(config.event, plan.epsilon, plan.delta, plan.accountants)
+    recheck(plan.event, plan.epsilon, plan.delta, plan.accountants)
     with deterministic(model.device):
         model.check(config)
     if {"jitter", "blur", "sobel"} & set(config.augmentation.transforms):
@@ -230,7 +238,9 @@ def check_training(
     if config.microbatch_size != 1 and not research:
         allowed = "1, unless for research: pairs of records are formed by their order"
         _validate.fail("microbatch_size", allowed, config.microbatch_size)
-    public = None if synthetic is None else check_records(*synthetic, config, place="synthetic")
+    public = None
+    if synthetic is not None:
+        public = check_records(*synthetic, config, place="synthetic", target="class")
     config.augmentation.check_input(config.input_shape, 0 if public is None else public.count)
     with deterministic(model.device):
         check_augmentation(config.augmentation, config.input_shape, model.device)
@@ -250,6 +260,7 @@ class Steps:
         source: GradientSource,
         key: MasterKey,
     ) -> None:
+        records.check_sampled()
         self.config, self.source, self._key = config, source, key
         self._num_units = math.ceil(records.count / config.microbatch_size)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.accounting import (
+    Event,
     PoissonGaussianEvent,
     Reading,
     account,
@@ -20,6 +21,7 @@ from privmix.accounting import (
 )
 from privmix.accounting.stated import stated_epsilon
 from privmix.dpsgd.augmentation import AugmentationPlan
+from privmix.planning.plan import RECORD, PrivacyUnit
 from privmix.schema import check_classes
 
 # At this multiplier the noise on the integer grid is still within what the sampler can draw.
@@ -43,8 +45,12 @@ class TrainingConfig(FrozenModel):
         augmentation: What a record is turned into.
         microbatch_size: 1, or 2 for the baseline that clips the mean gradient of pairs of records:
             its sensitivity, and with it its noise, is 2 ``clip_norm``.
+        target: ``class``, or ``soft``: a weight for each class, which is a record's target in the
+            loss. Whatever the weights, ``clip_norm`` bounds the record's gradient.
 
     """
+
+    _seldom: ClassVar[tuple[str, ...]] = ("target",)
 
     classes: tuple[int, ...] | tuple[str, ...]
     input_shape: tuple[int, ...]
@@ -57,6 +63,7 @@ class TrainingConfig(FrozenModel):
     momentum: float = 0.0
     augmentation: AugmentationPlan = Field(default_factory=AugmentationPlan)
     microbatch_size: Literal[1, 2] = 1
+    target: Literal["class", "soft"] = "class"
 
     @field_validator("classes", mode="before")
     @classmethod
@@ -128,7 +135,7 @@ class TrainingConfig(FrozenModel):
 
     @property
     def event(self) -> PoissonGaussianEvent:
-        """The mechanism as the accountants see it."""
+        """The mechanism as the accountants see it, of records."""
         return self.event_after(self.num_steps)
 
     def event_after(self, num_steps: int) -> PoissonGaussianEvent:
@@ -148,24 +155,58 @@ class TrainingPlan(FrozenModel):
         epsilon: Certified privacy loss of all steps at ``delta``.
         delta: The delta asked for.
         accountants: What each accountant says.
+        unit_column: The public name of what owns several records each and is protected as a whole,
+            ``patient`` say. None where single records are protected.
+        max_records_per_unit: How many records of a unit take part at most; of the others nothing is
+            used. None where single records are protected.
 
     """
+
+    _seldom: ClassVar[tuple[str, ...]] = ("unit_column", "max_records_per_unit")
 
     format_version: Literal[1] = 1
     config: TrainingConfig
     epsilon: float
     delta: float
     accountants: dict[str, Reading | None]
+    unit_column: str | None = None
+    max_records_per_unit: int | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.unit.check(self.config.event.neighboring_relation)
+        if self.unit != RECORD and self.config.microbatch_size != 1:
+            _validate.fail("unit_column", "nothing in microbatches of 2", self.unit_column)
+        return self
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """Whose presence the model protects."""
+        return PrivacyUnit(self.unit_column, self.max_records_per_unit)
+
+    @property
+    def event(self) -> Event:
+        """All steps as the accountants see them."""
+        return self.event_after(self.config.num_steps)
+
+    def event_after(self, num_steps: int) -> Event:
+        """Return the event of the first ``num_steps`` steps."""
+        return self.unit.event(self.config.event_after(num_steps))
 
     @classmethod
-    def for_config(cls, config: TrainingConfig, delta: float) -> TrainingPlan:
+    def for_config(
+        cls, config: TrainingConfig, delta: float, unit: PrivacyUnit = RECORD
+    ) -> TrainingPlan:
         """Account for a mechanism."""
-        accounting = account(config.event, delta)
+        unit.check(config.event.neighboring_relation)
+        accounting = account(unit.event(config.event), delta)
         return cls(
             config=config,
             epsilon=accounting.epsilon,
             delta=delta,
             accountants=accounting.accountants,
+            unit_column=unit.column,
+            max_records_per_unit=unit.max_records,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -188,6 +229,8 @@ def plan_training(
     target_delta: float,
     epochs: float | None = None,
     noise_multiplier: float | None = None,
+    unit_column: str | None = None,
+    max_records_per_unit: int | None = None,
     **settings: Any,
 ) -> TrainingPlan:
     """Plan a training that costs at most (``target_epsilon``, ``target_delta``). Sees no data.
@@ -197,6 +240,10 @@ def plan_training(
         target_delta: Its delta.
         epochs: Expected number of times that a record takes part; the noise is solved for.
         noise_multiplier: Instead: the noise; the number of steps is solved for.
+        unit_column: Name of what owns several records each, ``patient`` say: the guarantee is then
+            for all records of one owner together. Needs ``max_records_per_unit``. ``num_records``
+            is what is left of the records once at most that many of each owner are.
+        max_records_per_unit: How many records of one owner take part at most, chosen at random.
         **settings: The other fields of :class:`TrainingConfig`, by keyword.
 
     Returns:
@@ -224,6 +271,8 @@ def plan_training(
     """
     target = _validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4)
     delta = _validate.delta("target_delta", target_delta)
+    unit = PrivacyUnit(unit_column, max_records_per_unit)
+    unit.check("add_or_remove_one")
     if (epochs is None) == (noise_multiplier is None):
         both = "neither" if epochs is None else "both"
         _validate.fail("epochs and noise_multiplier", "one of the two", both)
@@ -233,7 +282,7 @@ def plan_training(
     if noise_multiplier is not None:
         config = TrainingConfig(num_steps=1, noise_multiplier=noise_multiplier, **settings)
         steps = calibrate(
-            lambda count: config.event_after(round(count)),
+            lambda count: unit.event(config.event_after(round(count))),
             "num_steps",
             target_epsilon=target,
             target_delta=delta,
@@ -245,20 +294,22 @@ def plan_training(
         return TrainingPlan.for_config(
             TrainingConfig(num_steps=round(steps), noise_multiplier=noise_multiplier, **settings),
             delta,
+            unit,
         )
     probe = TrainingConfig(num_steps=1, noise_multiplier=1.0, **settings)
     passes = _validate.real("epochs", epochs, above=0.0, at_most=1e6)
     num_steps = max(1, math.ceil(passes / probe.sampling_prob))
-    noise = calibrate_noise_multiplier(
-        lambda value: probe.event_after(num_steps).model_copy(update={"noise_multiplier": value}),
-        target,
-        delta,
-    )
+
+    def event(value: float) -> Event:
+        steps = probe.event_after(num_steps).model_copy(update={"noise_multiplier": value})
+        return unit.event(steps)
+
+    noise = calibrate_noise_multiplier(event, target, delta)
     if noise > MAX_NOISE_MULTIPLIER:
         allowed = f"one met by a noise multiplier of at most {MAX_NOISE_MULTIPLIER:g}"
         _validate.fail("target_epsilon", allowed, f"{target:g}, which asks for {noise:.6g}")
     config = TrainingConfig(num_steps=num_steps, noise_multiplier=noise, **settings)
-    while stated_epsilon(account(config.event, delta).epsilon) > target:
+    while stated_epsilon(account(unit.event(config.event), delta).epsilon) > target:
         noise *= 1 + 1e-6
         config = config.model_copy(update={"noise_multiplier": noise})
-    return TrainingPlan.for_config(config, delta)
+    return TrainingPlan.for_config(config, delta, unit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,10 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from privmix import _validate
 from privmix.dpsgd.augmentation import Samples
 from privmix.dpsgd.training_plan import TrainingConfig
-from privmix.inputs.labels import match_labels
+from privmix.inputs.labels import LABEL_RULES, match_labels
+from privmix.inputs.owners import Units, match_units
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from privmix.rng import KeyStream
 
 _BLOCK = 1024
 
@@ -35,12 +38,14 @@ class TrainingRecords:
 
     Attributes:
         inputs: (count, *input_shape), uint8 or float32.
-        labels: (count,) class indices.
+        labels: (count,) class indices, int32; or (count, num_classes) weights, float32.
+        units: Who owns each record, as long as no sample of each owner's has been taken.
 
     """
 
     inputs: NDArray[Any]
-    labels: NDArray[np.int32]
+    labels: NDArray[Any]
+    units: Units | None = None
 
     def __repr__(self) -> str:
         return "TrainingRecords(<private>)"
@@ -48,7 +53,7 @@ class TrainingRecords:
     @property
     def count(self) -> int:
         """The actual number of records: private."""
-        return self.labels.size
+        return len(self.labels)
 
     def digest(self) -> bytes:
         """Return a SHA-256 of the records; it binds the keys and is never published."""
@@ -56,7 +61,28 @@ class TrainingRecords:
         hasher.update(repr((self.inputs.shape, self.inputs.dtype.str)).encode())
         hasher.update(np.ascontiguousarray(self.inputs).data)
         hasher.update(np.ascontiguousarray(self.labels).data)
+        if self.units is not None:
+            hasher.update(self.units.digest())
         return hasher.digest()
+
+    def check_sampled(self) -> None:
+        """Raise ValueError for records of units of which a sample must be taken first."""
+        if self.units is not None:
+            raise ValueError("of records with units a sample must be taken before they are used")
+
+    def sampled(self, stream: KeyStream, max_records_per_unit: int) -> TrainingRecords:
+        """Return the records of a sample of each unit's, in their order, and nothing of the others."""
+        if self.units is None:
+            raise ValueError("these records have no units")
+        chosen = self.units.chosen(stream, max_records_per_unit)
+        if chosen.size == self.count:
+            return TrainingRecords(self.inputs, self.labels)
+        return TrainingRecords(self.inputs[chosen], self.labels[chosen])
+
+    def label_bytes(self, record: int) -> bytes:
+        """Return what a record's label is, in full."""
+        label = self.labels[record]
+        return str(label).encode() if self.labels.ndim == 1 else label.tobytes()
 
     def tensor(self, record: int, device: Any) -> Tensor:
         """Return one record as a float tensor; bytes become numbers from 0 to 1."""
@@ -98,19 +124,67 @@ def check_inputs(inputs: ArrayLike, shape: tuple[int, ...], place: str) -> NDArr
 
 
 def check_records(
-    inputs: ArrayLike, labels: ArrayLike, config: TrainingConfig, place: str = "inputs"
+    inputs: ArrayLike,
+    labels: ArrayLike,
+    config: TrainingConfig,
+    place: str = "inputs",
+    *,
+    target: Literal["class", "soft"] | None = None,
+    units: ArrayLike | None = None,
 ) -> TrainingRecords:
     """Check records against a plan.
 
+    Args:
+        inputs: (count, *input_shape).
+        labels: (count,) classes; (count, num_classes) weights where the target is ``soft``.
+        config: The plan's.
+        place: What errors call the inputs.
+        target: What labels are; the plan's by default.
+        units: (count,) identifiers of the records' owners, for a plan that protects units.
+
     Raises:
-        InvalidInputError: A wrong shape, a number that is not finite, a label that is no class.
+        InvalidInputError: A wrong shape, a number that is not finite, a label that is no class,
+            weights that are negative or do not add up to 1, a record without an owner.
 
     """
     array = check_inputs(inputs, config.input_shape, place)
-    indices = match_labels(labels, config.classes)
-    if len(array) != indices.size:
-        _validate.fail("labels", f"one label for each of the {len(array)} records", indices.size)
-    return TrainingRecords(array, indices)
+    soft = (target or config.target) == "soft"
+    found: NDArray[Any] = (
+        _weights(labels, config.num_classes) if soft else match_labels(labels, config.classes)
+    )
+    if len(array) != len(found):
+        _validate.fail("labels", f"one label for each of the {len(array)} records", len(found))
+    owners = None if units is None else _owners(units, len(array))
+    return TrainingRecords(array, found, owners)
+
+
+def _owners(units: ArrayLike, count: int) -> Units:
+    """Match owners; each record must have one."""
+    found = match_units(units, strict=False)
+    if found.codes.size != count:
+        allowed = f"one identifier for each of the {count} records"
+        _validate.fail("units", allowed, found.codes.size)
+    if found.missing.any():
+        first = int(np.flatnonzero(found.missing)[0])
+        _validate.fail(f"units[{first}]", "an identifier", "nothing, or bytes that are no text")
+    return found
+
+
+def _weights(labels: ArrayLike, num_classes: int) -> NDArray[np.float32]:
+    """Return (count, num_classes) weights: the loss is that of a distribution over the classes."""
+    found = np.asarray(labels)
+    if found.dtype.kind not in "fiub":
+        _validate.fail("labels", "an array of weights", f"an array of {found.dtype}")
+    if found.ndim != 2 or found.shape[1] != num_classes:
+        _validate.fail("labels", f"shape (records, {num_classes})", f"shape {found.shape}")
+    weights = found.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        holds = LABEL_RULES["soft"].holds(weights).all(axis=1) & (weights.sum(axis=1) >= 1 - 1e-5)
+    if not holds.all():
+        first = int(np.flatnonzero(~holds)[0])
+        allowed = "weights of at least 0 that add up to 1"
+        _validate.fail(f"labels[{first}]", allowed, "others")
+    return weights.astype(np.float32)
 
 
 def as_samples(records: TrainingRecords, num_classes: int, device: Any) -> Samples:

@@ -67,6 +67,14 @@ class PrivacyUnit(NamedTuple):
             allowed = "nothing for a release under replace_one, whose number of records is fixed"
             _validate.fail("unit_column", allowed, self.column)
 
+    def check_given(self, given: bool) -> None:
+        """Refuse records without owners where owners are protected, and the other way round."""
+        if self.column is None and given:
+            _validate.fail("units", "nothing: the plan protects records, not units", "some")
+        if self.column is not None and not given:
+            allowed = f"the {self.column!r} of each record, which the plan protects"
+            _validate.fail("units", allowed, "nothing")
+
     def event(self, event: Event) -> Event:
         """Return an event of records as the unit sees it."""
         if self.column is None or self.max_records is None:

@@ -97,12 +97,14 @@ def plan_release(
         target_delta: Its delta, in (0, 1).
         design: One of ``mechanism.DESIGNS``, or ``auto``: what
             ``privmix.planning.rule.recommend_design`` puts first among the designs that have the
-            options given, with its sizes where none are given. ``stratified``, ``hybrid``,
-            ``adaptive`` and ``hierarchical`` need the target ``class``.
+            options given. ``hybrid``, ``signed``, ``poisson`` and ``stratified`` get that rule's
+            sizes and centring by name, too: each option that is not given, one by one.
+            ``stratified``, ``hybrid``, ``adaptive`` and ``hierarchical`` need the target
+            ``class``.
         preprocessing: Steps of ``privmix.preprocess``, in order. Charged ones spend their
             ``budget_share`` of the squared GDP parameter of the target; the mechanism gets what
-            they leave. By default none for a given design; with ``auto``, centring where that is
-            predicted to help.
+            they leave. By default centring where the rule of ``auto`` predicts that it helps, and
+            none for the designs that it does not know; ``()`` for none.
         unit_column: Name of what owns several records each, ``patient`` say: the guarantee is then
             for all records of one owner together. Needs ``max_records_per_unit``, and a design
             under add_or_remove_one. ``num_records`` of the schema is what is left of the records
@@ -110,12 +112,12 @@ def plan_release(
         max_records_per_unit: How many records of one owner take part at most, chosen at random.
         **options: What the design lets you set, by keyword:
 
-            - ``num_mixtures``: number of rows; ``schema.num_records`` by default (all but
+            - ``num_mixtures``: number of rows; by the rule, else ``schema.num_records`` (all but
               ``stratified``; ``hybrid`` and ``adaptive``: their signed rows).
-            - ``mix_size``: planned number of records in a row; by default 64, or half of all of them (all but
-              ``stratified`` and ``transposed``).
-            - ``label_balance``: label over feature noise multiplier; sqrt(2) by default (designs
-              with noisy labels).
+            - ``mix_size``: planned number of records in a row; by the rule, else 64, or half of all
+              of them (all but ``stratified`` and ``transposed``).
+            - ``label_balance``: label over feature noise multiplier; by the rule, else sqrt(2)
+              (designs with noisy labels).
             - ``sampling_prob``, ``rows_per_class``: ``stratified``: probability that a record
               enters a row of its class (0.5), and rows of each class (100).
             - ``rows_per_record``, ``neighboring_relation``: ``transposed``: rows that each record
@@ -123,7 +125,7 @@ def plan_release(
             - ``class_prob``, ``eligibility``: ``hierarchical``: share of the rows that a class is
               open to (no default), and ``balanced`` (default) or ``random``.
             - ``feature_budget``: ``hybrid`` and ``adaptive``: share of the budget for the signed
-              rows (0.25; ``adaptive``: 0.1).
+              rows (by the rule; ``adaptive``: 0.1).
             - ``num_rounds``: ``adaptive``: rounds of residual mixtures (30).
             - ``weight_alpha``, ``weight_clip``: ``uniform``: Dirichlet concentration and upper
               bound of random weights; equal weights by default.
@@ -183,8 +185,8 @@ def choose_design(
 ) -> tuple[Design, DesignOptions, tuple[Step, ...]]:
     """Replace ``auto`` by a design with options, and None by steps; what is given stays.
 
-    A design that is named without an option of its own gets the options and the centring that ``auto``
-    would give it, if ``auto`` knows it.
+    A design that is named gets the options and the centring that ``auto`` would give it, if ``auto``
+    knows it; each that is given stays as it is given.
 
     Args:
         sizes: As :func:`planned_sizes` has them: those of raw records, and the target.
@@ -197,7 +199,7 @@ def choose_design(
 
     """
     named = None if design == "auto" else design
-    if named is not None and (named not in TUNED_DESIGNS or _any_given(options)):
+    if named is not None and named not in TUNED_DESIGNS:
         return named, options, preprocessing or ()
     given = {name: value for name, value in options.items() if value is not None}
     spent = sum(step.budget_share for step in charged(preprocessing or ()))
@@ -234,11 +236,6 @@ def choose_design(
     best = fitting[0]
     chosen = cast(DesignOptions, best.options | given)
     return best.design, chosen, best.preprocessing if preprocessing is None else preprocessing
-
-
-def _any_given(options: DesignOptions) -> bool:
-    """Whether any option of a design is given."""
-    return any(value is not None for value in options.values())
 
 
 def width_after(steps: tuple[Step, ...], num_features: int) -> int:
