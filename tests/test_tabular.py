@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from datetime import datetime
+from decimal import Decimal
 from statistics import NormalDist
 
 import numpy as np
@@ -329,3 +330,38 @@ def test_an_odd_cell_leaves_numpys_times_what_they_are(unit):
         assert pd.Series([moment, moment]).dtype != object
         assert first([moment, "x"]) == first([moment, moment])
         assert first([moment, np.timedelta64(5, "ns")]) == first([moment, moment])
+
+
+class TestOneCellDoesNotChangeOthers:
+    """One cell may decide the type of a column; what the other cells say stays."""
+
+    WHEN = [{"name": "d", "type": "datetime", "earliest": "2000-01-01", "latest": "2030-01-01"}]
+
+    def when(self, form: str) -> TabularExtractor:
+        return TabularExtractor(TableSchema(columns=[self.WHEN[0] | {"format": form}]))
+
+    @pytest.mark.parametrize("kind", [pa.float64(), pa.decimal128(10, 1)])
+    def test_a_missing_date(self, kind):
+        days = pa.array([20200124, 20250101])
+        whole = self.when("%Y%m%d").transform(pa.table({"d": days}))
+        with_one = pa.concat_arrays([days.cast(pa.float64()), pa.nulls(1, pa.float64())]).cast(kind)
+        assert np.array_equal(self.when("%Y%m%d").transform(pa.table({"d": with_one}))[:2], whole)
+
+    def test_times_that_doubles_do_not_hold_are_refused_by_type(self):
+        """Even where the values in it are whole: which type it is, one missing value may decide."""
+        for form, kind in (("%Y%m%d%H%M%S%f", pa.float64()), ("%Y%m%d", pa.float32())):
+            with pytest.raises(InvalidInputError, match="d: allowed is .* a column of"):
+                self.when(form).transform(pa.table({"d": pa.array([1.0], kind)}))
+
+    def test_a_complex_number(self):
+        extractor = TabularExtractor(TableSchema(columns=COLUMNS[:1]))
+        with pytest.raises(InvalidInputError, match="age: allowed is .*; received complex128"):
+            extractor.transform(pd.DataFrame({"age": [25.0, 30.0, 1j]}))
+
+    def test_a_decimal_with_more_digits(self):
+        codes = [{"name": "c", "type": "categorical", "categories": ["1", "2.5", "0", "100"]}]
+        extractor = TabularExtractor(TableSchema(columns=codes))
+        few = [Decimal("1"), Decimal("2.5"), Decimal("0"), Decimal("100")]
+        alone = extractor.transform(pd.DataFrame({"c": [1, 2.5, 0, 100]}))
+        beside = extractor.transform(pa.table({"c": [*few, Decimal("0.001")]}))
+        assert np.array_equal(beside[:4], alone)

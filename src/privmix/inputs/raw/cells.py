@@ -49,6 +49,7 @@ _KINDS = (
 )
 # The years of Python, in microseconds since 1970.
 _FIRST_TIME, _LAST_TIME = -62_135_596_800_000_000, 253_402_300_799_999_999
+_LONGEST = 100  # digits of a decimal, more than Arrow has
 _HINTED = 1000  # distinct values among which a reason is looked for
 
 
@@ -311,9 +312,12 @@ def _stripped(value: object, form: TextFormat) -> object:
 
 
 def _integers(column: Column) -> list[int]:
-    """Return the categories that are integers; for hashed ones, a large one that may be there."""
+    """Return the categories that are integers; for hashed ones and times, a large one that may be there."""
     if isinstance(column, CategoricalColumn) and column.categories is None:
         return [FIRST_ROUNDED]
+    if isinstance(column, DatetimeColumn) and column.format is not None:
+        latest = datetime.max.strftime(column.format)
+        return [int(latest)] if re.fullmatch("[0-9]{1,100}", latest) else []
     categories: Iterable[str] = getattr(column, "categories", None) or ()
     return [int(text) for text in categories if re.fullmatch("-?[0-9]{1,100}", text)]
 
@@ -331,13 +335,20 @@ def _type(value: object) -> str:
 
 
 def _text(value: object) -> str | None:
-    """Write a value as a category: 3, 3.0 and "3" are the same."""
+    """Write a value as a category: 3, 3.0 and "3" are the same.
+
+    Of a decimal neither: all of a column have as many digits as the longest needs.
+    """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
+    if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) < _LONGEST:
+        digits = f"{value:f}"
+        digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
+        return "0" if not value else digits
     return str(value)
 
 
@@ -409,6 +420,9 @@ def _boolean(text: str, column: BooleanColumn) -> bool:
 
 def _time(value: object, column: DatetimeColumn) -> datetime:
     form = column.format
+    if isinstance(value, float | Decimal):  # one missing value makes doubles of a column's integers
+        text = _text(value) or ""
+        value = int(text) if re.fullmatch("-?[0-9]{1,100}", text) else value
     try:
         if form is not None and isinstance(value, str | int) and not isinstance(value, bool):
             value = datetime.strptime(str(value).strip(), form)
