@@ -43,8 +43,8 @@ def from_release(data: DataSet, epsilon: float) -> dict[str, NDArray[Any]]:
     plan = privmix.plan_release(data.schema, target_epsilon=epsilon, target_delta=DELTA)
     with tempfile.TemporaryDirectory() as folder:
         release = privmix.release(data.x_train, data.y_train, plan, out=Path(folder) / "release")
-        plain = privmix.NoiseAwareClassifier().fit(release)
-        prior = privmix.NoiseAwareClassifier().fit(release, class_prior="estimated")
+        plain = privmix.NoiseAwareClassifier(class_weight="balanced").fit(release)
+        prior = privmix.NoiseAwareClassifier().fit(release)
     return {
         "release": plain.predict(data.x_test),
         "release, prior": prior.predict(data.x_test),

@@ -106,9 +106,9 @@ def main() -> None:
             }
             for epsilon, plan in plans.items():
                 published = privmix.release(x, y, plan, out=folder / f"release-{epsilon}")
-                models[f"privmix, epsilon {epsilon:g}"] = privmix.NoiseAwareClassifier().fit(
-                    published, class_prior="counts"
-                )
+                models[f"privmix, epsilon {epsilon:g}"] = privmix.NoiseAwareClassifier(
+                    class_prior="counts"
+                ).fit(published)
             predicted = {name: model.predict(x_test) for name, model in models.items()}
             predicted["always alive"] = np.full(len(y_test), "alive")
             for name, found in predicted.items():

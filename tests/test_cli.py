@@ -115,6 +115,7 @@ def test_the_main_job(run, files):
         "README.md",
         "certificate.json",
         "data",
+        "preprocessing.safetensors",
     ]
 
 

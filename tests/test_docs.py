@@ -157,6 +157,7 @@ def test_the_readme_runs(workplace):
         "docs/how-to/tables.md",
         "docs/how-to/train-privately.md",
         "docs/how-to/units-and-targets.md",
+        "docs/how-to/use-a-release-without-privmix.md",
     ],
 )
 def test_other_pages_run(name, workplace):

@@ -42,6 +42,7 @@ ORDER = [
     "dpsgd",
     "spending",
     "datasets",
+    "comparing",
     "cli",
 ]
 MOST_FILES = 14  # directly under src/privmix

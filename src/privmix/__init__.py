@@ -7,6 +7,7 @@ The main job::
     plan = privmix.plan_release(schema, target_epsilon=1.0, target_delta=1e-5)   # no data
     release = privmix.release(x, y, plan, out="release/")                        # spends the budget
     model = privmix.NoiseAwareClassifier().fit(release)
+    X, y = privmix.synthesize(release, 10_000)             # records for any other learner
 
 Names and modules are loaded when they are first used, so that ``import privmix`` takes no time.
 """
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         theory,
     )
     from privmix._validate import InvalidInputError
+    from privmix.dpsgd.opening import load_model
     from privmix.engine import release
     from privmix.learners import (
         AdaptiveClassifier,
@@ -41,8 +43,8 @@ if TYPE_CHECKING:
         NoiseAwareClassifier,
         NoiseAwareRegressor,
         TorchNetworkClassifier,
-        load_model,
         save_model,
+        synthesize,
     )
     from privmix.mechanism import AdaptiveConfig, HybridConfig, MixtureConfig, ResidualConfig
     from privmix.planning.plan import ReleasePlan
@@ -78,10 +80,11 @@ _HOMES = {
     "TorchNetworkClassifier": "learners",
     "Verification": "publishing.verification",
     "bound_records": "records.binding",
-    "load_model": "learners",
+    "load_model": "dpsgd.opening",
     "plan_release": "planning.solve",
     "release": "engine",
     "save_model": "learners",
+    "synthesize": "learners",
     "verify": "publishing.verification",
 }
 _MODULES = (
@@ -133,6 +136,7 @@ __all__ = [
     "preprocess",
     "release",
     "save_model",
+    "synthesize",
     "theory",
     "verify",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sized
-from typing import ClassVar, Literal, NoReturn, Self
+from typing import Any, ClassVar, Literal, NoReturn, Self
 
 from pydantic import field_validator, model_validator
 
@@ -13,6 +13,8 @@ from privmix._validate import FrozenModel
 from privmix.table_schema import TableSchema
 
 Target = Literal["class", "soft", "multilabel", "regression"]
+ClassBalance = Literal["equal", "unequal"] | tuple[float, ...] | None
+_BALANCES = ("equal", "unequal")
 TARGETS: tuple[Target, ...] = ("class", "soft", "multilabel", "regression")
 
 
@@ -62,6 +64,7 @@ class Schema(FrozenModel):
         "max_labels",
         "target_bounds",
         "feature_names",
+        "class_balance",
     )
 
     classes: tuple[int, ...] | tuple[str, ...]
@@ -74,6 +77,7 @@ class Schema(FrozenModel):
     max_labels: int | None = None
     target_bounds: tuple[tuple[float, float], ...] | None = None
     feature_names: tuple[str, ...] | None = None
+    class_balance: ClassBalance = None
 
     @model_validator(mode="before")
     @classmethod
@@ -169,6 +173,32 @@ class Schema(FrozenModel):
             _validate.fail("feature_names", "distinct names", "a repeated one")
         return tuple(names)
 
+    @field_validator("class_balance", mode="before")
+    @classmethod
+    def _check_class_balance(cls, value: object) -> object:
+        if hasattr(value, "tolist"):
+            value = value.tolist()
+        if value is None or isinstance(value, str):
+            return value if value is None else _validate.one_of("class_balance", value, _BALANCES)
+        if not isinstance(value, list | tuple):
+            _validate.fail(
+                "class_balance", "equal, unequal, or a share for each class", repr(value)
+            )
+        return tuple(_validate.real("class_balance", share, above=0.0) for share in value)
+
+    @model_validator(mode="after")
+    def _check_shares(self) -> Self:
+        balance = self.class_balance
+        if balance is not None and self.target != "class":
+            _validate.fail("class_balance", "nothing for targets other than class", balance)
+        if isinstance(balance, tuple):
+            if len(balance) != len(self.classes):
+                allowed = f"{len(self.classes)} shares, one for each class"
+                _validate.fail("class_balance", allowed, len(balance))
+            if abs(sum(balance) - 1) > 0.01:
+                _validate.fail("class_balance", "shares that add up to 1", sum(balance))
+        return self
+
     @model_validator(mode="after")
     def _check_number_of_names(self) -> Self:
         if self.feature_names is not None and len(self.feature_names) != self.num_features:
@@ -208,6 +238,36 @@ class Schema(FrozenModel):
             )
         return self
 
+    @classmethod
+    def from_dataframe(
+        cls, frame: Any, *, label: str, classes: Any, num_records: int, **facts: Any
+    ) -> Self:
+        """Make a schema of feature vectors from a frame's column names and types, never its values.
+
+        Args:
+            frame: A pandas or polars frame of numbers, and the label.
+            label: The label column, which is no feature.
+            classes: The public set of labels: no fact to be read from the records.
+            num_records: Public planning constant, as little to be read from them.
+            **facts: The other fields, of which ``feature_clip_norm`` is required.
+
+        Raises:
+            InvalidInputError: No such label column, or a feature that is no number: state such a
+                table's columns by ``table`` (``privmix schema`` writes a form to fill in).
+
+        """
+        empty = frame[:0]
+        names = [str(name) for name in empty.columns]
+        if label not in names:
+            _validate.fail("label", f"a column of the frame: {', '.join(names[:8])}", repr(label))
+        features = [name for name in names if name != label]
+        for name in features:
+            if not _is_numeric(empty[name].dtype):
+                allowed = "a number, or a table schema for columns of other types"
+                _validate.fail(f"column {name}", allowed, empty[name].dtype)
+        stated: dict[str, Any] = {"num_features": len(features), "feature_names": tuple(features)}
+        return cls(classes=classes, num_records=num_records, **(stated | facts))
+
     def to_json(self) -> str:
         """Return the schema as JSON, as ``--schema`` reads it."""
         return self.model_dump_json(indent=2)
@@ -216,6 +276,13 @@ class Schema(FrozenModel):
     def num_classes(self) -> int:
         """Number of classes K."""
         return len(self.classes)
+
+
+def _is_numeric(kind: Any) -> bool:
+    """Whether a pandas or a polars type is one of real numbers."""
+    if hasattr(kind, "is_numeric"):
+        return bool(kind.is_numeric())
+    return getattr(kind, "kind", "O") in "biuf"
 
 
 def check_classes(value: object) -> tuple[int, ...] | tuple[str, ...]:

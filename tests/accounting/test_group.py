@@ -16,6 +16,7 @@ from privmix.accounting import (
     SignedGaussianEvent,
     UniformGaussianEvent,
     account,
+    calibrate,
     delta_at,
     epsilon_at,
     epsilon_under,
@@ -26,9 +27,11 @@ from privmix.accounting import (
     gdp_tradeoff,
     group_epsilon,
     per_record,
+    pld,
     tradeoff_curve,
     tradeoff_report,
 )
+from privmix.accounting.pld import bounds
 
 DELTA = 1e-5
 SAMPLED = PoissonGaussianEvent(sampling_prob=0.01, noise_multiplier=2.0, count=100)
@@ -220,3 +223,34 @@ class TestGroupEvents:
             account(
                 group(PoissonGaussianEvent(sampling_prob=0.5, noise_multiplier=0.01), 1000), DELTA
             )
+
+
+def test_a_curve_of_delta_is_the_profile(monkeypatch):
+    """The curve of a search, whose lattice is made once and whose orders are rounded, is a bound as
+    good as the one that is made anew for each epsilon.
+    """
+    event = PoissonGaussianEvent(sampling_prob=0.01, noise_multiplier=1.5, count=500)
+    made = []
+    compose = bounds._compose
+    monkeypatch.setattr(bounds, "_compose", lambda *a, **k: made.append(0) or compose(*a, **k))
+    curve = pld.delta_curve(event)
+    before = len(made)
+    found = [curve(epsilon) for epsilon in (0.0, 0.2, 0.7, 1.5)]
+    assert len(made) == before
+    for epsilon, delta in zip((0.0, 0.2, 0.7, 1.5), found, strict=True):
+        lower, _ = pld.delta_bounds(event, epsilon)
+        (due,) = pld.delta_profile(event, np.array([epsilon]))
+        assert delta >= lower
+        assert delta == pytest.approx(due, rel=1e-6)
+
+
+def test_a_search_over_groups_may_pass_what_has_no_bound():
+    def rows(count):
+        event = PoissonGaussianEvent(sampling_prob=0.5, noise_multiplier=8.0, count=count)
+        return GroupEvent(unit="patient", group_size=3, event=event)
+
+    target = {"target_epsilon": 2.0, "target_delta": 1e-5, "increasing": True, "integer": True}
+    with pytest.raises(InvalidInputError, match="group_size"):
+        account(rows(10**7), 1e-5)
+    found = calibrate(rows, "count", lower=1, upper=10**7, **target)
+    assert account(rows(found), 1e-5).epsilon <= 2.0 < account(rows(found + 1), 1e-5).epsilon

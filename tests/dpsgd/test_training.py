@@ -16,6 +16,7 @@ from sklearn.model_selection import GridSearchCV
 
 from privmix import InvalidInputError
 from privmix.accounting import ComposedEvent, account, format_epsilon
+from privmix.accounting.stated import stated_epsilon
 from privmix.dpsgd import (
     AugmentationPlan,
     DPMixClassifier,
@@ -167,7 +168,7 @@ def test_a_model_verifies_and_is_charged(kind, tmp_path, ledger):
     trained = fit(IMAGES, LABELS, plan, model=model, out=out, ledger=ledger, dataset_id="people")
     outcome = verify_model(out, expect_digest=trained.certificate.digest())
     assert outcome.valid, outcome.reasons
-    assert outcome.epsilon == plan.epsilon
+    assert outcome.epsilon == stated_epsilon(plan.epsilon)
     (charge,) = Ledger(ledger).balance("people").charges
     assert charge.event == plan.config.event
     again = TrainedModel(out, model)
@@ -218,7 +219,8 @@ def test_a_resumed_training_is_bit_identical(kind, tmp_path, monkeypatch):
         assert np.array_equal(resumed.state[name], value)
     assert not hidden.exists()
     assert verify_model(tmp_path / "parts").reasons == (
-        "certificate: private is false, the model protects nobody",
+        "certificate: private is false: NOT PRIVATE: trained with a test seed or for research; it "
+        "protects nobody",
     )
 
 

@@ -5,7 +5,7 @@ from sklearn.datasets import load_digits
 
 from privmix.learners import NoiseAwareClassifier
 from privmix.learners.base import LinearRule
-from privmix.learners.calibration import HeldOut, _best_scale, logit_scale
+from privmix.learners.calibration import HeldOut, _best_scale, calibrate
 from privmix.learners.noise_aware import _thinned
 
 
@@ -61,7 +61,7 @@ def test_a_release_of_noise_is_not_trusted(designs, make_blobs):
 
 def test_best_scale_equals_a_search():
     means, covariance = 3 * np.eye(3), np.diag([1.0, 2.0, 3.0])
-    found = _best_scale(means, covariance)
+    found, _ = _best_scale(means, covariance)
     rng = np.random.default_rng(5)
     y = rng.integers(3, size=200_000)
     tails = np.sqrt(1 / rng.chisquare(3, len(y)))[:, None]
@@ -75,11 +75,11 @@ def test_best_scale_equals_a_search():
 
 def test_nothing_held_out_or_no_margin_means_no_confidence():
     rule = LinearRule(np.eye(2), np.zeros(2), np.eye(2), np.eye(2), np.ones(2))
-    assert logit_scale(rule, []) == 0
-    assert logit_scale(rule, [HeldOut(rule, -0.5, 0.1)] * 2) == 0
-    assert logit_scale(rule, [HeldOut(rule, 0.5, 10.0)] * 2) == 0
-    sure = logit_scale(rule, [HeldOut(rule, 0.9, 0.01)] * 2)
-    assert logit_scale(rule, [HeldOut(rule, 0.3, 0.01)] * 2) < sure
+    assert calibrate(rule, []).scale == 0
+    assert calibrate(rule, [HeldOut(rule, -0.5, 0.1)] * 2).scale == 0
+    assert calibrate(rule, [HeldOut(rule, 0.5, 10.0)] * 2).scale == 0
+    sure = calibrate(rule, [HeldOut(rule, 0.9, 0.01)] * 2).scale
+    assert calibrate(rule, [HeldOut(rule, 0.3, 0.01)] * 2).scale < sure
 
 
 def test_thinned_means_are_independent_with_the_stated_variances():

@@ -46,7 +46,7 @@ def test_wrong_files_are_refused(tmp_path):
         load_model(tmp_path / "none")
     (tmp_path / "fitted").mkdir()
     (tmp_path / "fitted" / "model.safetensors").write_bytes(b"")
-    with pytest.raises(InvalidInputError, match=r"dpsgd\.TrainedModel; received a folder"):
+    with pytest.raises(InvalidInputError, match=r"privmix\.load_model; received a folder"):
         load_model(tmp_path / "fitted")
     for name, content in (("empty", b""), ("text", b"hello, world"), ("pickle", pickle.dumps(1))):
         (tmp_path / name).write_bytes(content)

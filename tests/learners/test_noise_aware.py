@@ -3,10 +3,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.metrics import balanced_accuracy_score
 
 from privmix import InvalidInputError
 from privmix.learners import NoiseAwareClassifier
 from privmix.learners.class_means import linear_shrinkage, relative_class_sizes
+from privmix.learners.shares import denoised
 
 
 def test_learns_separable_classes(design, make_blobs):
@@ -237,16 +239,110 @@ def test_is_a_scikit_learn_estimator(make_blobs):
 def test_a_class_prior_moves_the_decision_and_becomes_logits(design, make_blobs):
     x, y = make_blobs(spread=0.9)
     release = design(x, y, range(4))
-    plain = NoiseAwareClassifier().fit(release)
+    plain = NoiseAwareClassifier(class_prior="uniform").fit(release)
     counts = [70, 10, 10, 10]
-    model = NoiseAwareClassifier().fit(release, class_prior=counts)
+    model = clone(NoiseAwareClassifier(class_prior=counts)).fit(release)
     np.testing.assert_allclose(model.class_prior_, np.array(counts) / 100)
     assert model.logit_scale_ == 1
-    logits = plain.logit_scale_ * plain.decision_function(x) + np.log(model.class_prior_)
+    logits = plain.decision_function(x) - np.log(1 / 4) + np.log(model.class_prior_)
     np.testing.assert_allclose(model.decision_function(x), logits)
     assert (model.predict(x) == 0).mean() >= (plain.predict(x) == 0).mean()
-    never = NoiseAwareClassifier().fit(release, class_prior=[1, 1, 0, 1])
+    never = NoiseAwareClassifier(class_prior=[1, 1, 0, 1]).fit(release)
     assert (never.predict(x) != 2).all() and np.isfinite(never.intercept_).all()
+
+
+def test_balanced_weights_are_a_uniform_prior(design, make_blobs):
+    x, y = make_blobs(spread=0.9)
+    release = design(x, y, range(4))
+    balanced = clone(NoiseAwareClassifier(class_weight="balanced")).fit(release)
+    uniform = NoiseAwareClassifier(class_prior="uniform").fit(release)
+    np.testing.assert_array_equal(balanced.predict_proba(x), uniform.predict_proba(x))
+    both = NoiseAwareClassifier(class_prior="uniform", class_weight="balanced")
+    with pytest.raises(InvalidInputError, match=r"class_weight.*class_prior"):
+        both.fit(release)
+    with pytest.raises(InvalidInputError, match=r"class_weight.*balanced"):
+        NoiseAwareClassifier(class_weight="heavy").fit(release)
+
+
+def counted(release, y, num_classes, error=5.0):
+    """The release with counts that preprocessing has paid for."""
+    counts = np.bincount(y, minlength=num_classes) / release.num_records
+    release.preprocessor = SimpleNamespace(
+        counted=(counts, error / release.num_records),
+        num_inputs=12,
+        steps=(),
+        transform=lambda x: x,
+    )
+    return release
+
+
+@pytest.mark.parametrize("name", ["signed", "hybrid", "stratified", "poisson"])
+@pytest.mark.parametrize("share", [0.05, 0.01, 0.5])
+def test_two_separable_classes_of_any_share_are_told_apart(designs, name, share):
+    """A cut at the mean record would go through the larger class."""
+    rng = np.random.default_rng(0)
+    y = (np.arange(4000) < 4000 * share).astype(int)
+    x = np.array([[0.7, 0.1], [0.1, 0.6]])[y] @ np.eye(2, 12)
+    x += 0.08 * rng.standard_normal(x.shape)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    options = {"rows": 1, "prob": 1.0} if name == "stratified" else {"rows": 20_000, "noise": 0.3}
+    release = counted(designs[name](x, y, range(2), **options), y, 2)
+    model = NoiseAwareClassifier().fit(release)
+    assert model.score(x, y) > 0.99
+    assert abs(model.predict_proba(x)[:, 1].mean() - share) < 0.02
+
+
+@pytest.mark.parametrize("name", ["signed", "hybrid"])
+def test_probabilities_of_a_rare_class_mean_what_they_say(designs, name):
+    """8 % positives that overlap the others; without sizes the mean probability is near a half."""
+    rng = np.random.default_rng(1)
+    y = (np.arange(6000) % 25 < 2).astype(int)
+    x = 0.5 * rng.standard_normal((6000, 12)) / np.sqrt(12)
+    x[:, 0] += 0.4 * y
+    options = {"rows": 20_000, "noise": 0.3, "mix_size": 200.0}
+    release = counted(designs[name](x, y, range(2), **options), y, 2)
+    model = NoiseAwareClassifier().fit(release)
+    assert abs(model.predict_proba(x)[:, 1].mean() - 0.08) < 0.02
+    assert model.score(x, y) > 0.93
+    balanced = NoiseAwareClassifier(class_weight="balanced").fit(release)
+    assert balanced_accuracy_score(y, balanced.predict(x)) > 0.85
+
+
+def test_more_records_than_planned_change_no_decision(designs):
+    """Sums of 3,000 records, planned as 1,500: counts tell."""
+    rng = np.random.default_rng(1)
+    y = (np.arange(3000) % 10 < 1).astype(int)
+    x = 0.5 * rng.standard_normal((3000, 12)) / np.sqrt(12)
+    x[:, 0] += 0.4 * y
+    found = []
+    for factor in (1, 2):
+        release = designs["hybrid"](x, y, range(2), rows=20_000, noise=0.01, mix_size=200.0)
+        for table in release.tables:  # the same sums over a smaller planned size
+            table.features = factor * table.features
+            table.feature_noise_stddev *= factor
+            table.mix_size /= factor
+        counted(release, y, 2)
+        counts, error = release.preprocessor.counted
+        release.preprocessor.counted = (factor * counts, factor * error)
+        found.append(NoiseAwareClassifier().fit(release).decision_function(x))
+    np.testing.assert_allclose(found[0], found[1], atol=0.02 * np.abs(found[0]).max())
+
+
+def test_stated_shares_do_without_counts(designs, make_blobs):
+    x, y = make_blobs(num_classes=2)
+    release = designs["hybrid"](x, y, range(2))
+    release.class_balance = (0.9, 0.1)
+    model = NoiseAwareClassifier().fit(release)
+    np.testing.assert_allclose(model.class_prior_, [0.9, 0.1])
+
+
+def test_shares_are_shrunk_by_what_is_known_of_their_noise():
+    sizes = np.array([90.0, 10.0])
+    np.testing.assert_allclose(denoised(sizes, 0.0), [0.9, 0.1])
+    np.testing.assert_allclose(denoised(sizes, 1000.0), [0.5, 0.5])
+    few = denoised(np.array([100.0, -20.0]), 15.0)
+    assert 0.1 < few[1] < 0.5 and few.sum() == pytest.approx(1)
+    np.testing.assert_allclose(denoised(np.zeros(3), 0.0), np.full(3, 1 / 3))
 
 
 @pytest.mark.parametrize("name", ["poisson", "signed", "stratified", "hybrid"])
@@ -256,7 +352,7 @@ def test_class_sizes_are_estimated(designs, make_blobs, name):
     keep = (y != 3) | (np.arange(3000) % 4 == 0)
     options = {"noise": 0.5} if name == "stratified" else {"rows": 20_000, "noise": 0.3}
     release = designs[name](x[keep], y[keep], range(4), **options)
-    model = NoiseAwareClassifier().fit(release, class_prior="estimated")
+    model = NoiseAwareClassifier(class_prior="estimated").fit(release)
     truth = np.bincount(y[keep]) / keep.sum()
     np.testing.assert_allclose(model.class_prior_, truth, atol=0.04)
 
@@ -264,19 +360,31 @@ def test_class_sizes_are_estimated(designs, make_blobs, name):
 def test_charged_counts_are_a_prior(designs, make_blobs):
     release = designs["stratified"](*make_blobs(), range(4))
     with pytest.raises(InvalidInputError, match=r"class_prior.*preprocessing.*none"):
-        NoiseAwareClassifier().fit(release, class_prior="counts")
-    release.preprocessor = SimpleNamespace(class_counts=np.array([30, 50, 25, -5]), num_inputs=12)
-    model = NoiseAwareClassifier().fit(release, class_prior="counts")
-    np.testing.assert_allclose(model.class_prior_, np.array([30, 50, 25, 0]) / 105, atol=1e-11)
+        NoiseAwareClassifier(class_prior="counts").fit(release)
+    steps = (SimpleNamespace(step="class_counts"),)
+    release.preprocessor = SimpleNamespace(
+        counted=(np.array([300.0, 500.0, 250.0, -5.0]), 1.0), num_inputs=12, steps=steps
+    )
+    model = NoiseAwareClassifier(class_prior="counts").fit(release)
+    np.testing.assert_allclose(model.class_prior_, np.array([300, 500, 250, 1]) / 1051, rtol=0.02)
+
+
+def test_lengths_of_centred_class_sums_are_no_sizes(designs, make_blobs):
+    """Those of two classes add up to zero: they are equally long, whatever the sizes."""
+    release = designs["stratified"](*make_blobs(), range(4))
+    steps = (SimpleNamespace(step="center"),)
+    release.preprocessor = SimpleNamespace(counted=None, num_inputs=12, steps=steps)
+    with pytest.raises(InvalidInputError, match=r"class_prior.*class counts.*centred"):
+        NoiseAwareClassifier(class_prior="estimated").fit(release)
 
 
 @pytest.mark.parametrize(
-    "prior", [[1, 1, 1], [1, 1, 1, -1], [0, 0, 0, 0], [1, 1, 1, np.nan], "uniform", ["a"] * 4]
+    "prior", [[1, 1, 1], [1, 1, 1, -1], [0, 0, 0, 0], [1, 1, 1, np.nan], "equal", ["a"] * 4]
 )
 def test_bad_priors(designs, make_blobs, prior):
     release = designs["stratified"](*make_blobs(), range(4))
     with pytest.raises(InvalidInputError, match="class_prior"):
-        NoiseAwareClassifier().fit(release, class_prior=prior)
+        NoiseAwareClassifier(class_prior=prior).fit(release)
 
 
 def test_a_rare_class_is_found(designs):

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score, log_loss
+from sklearn.metrics import (
+    average_precision_score,
+    balanced_accuracy_score,
+    f1_score,
+    log_loss,
+    roc_auc_score,
+)
 
 from privmix import InvalidInputError
 from privmix.learners import NoiseAwareClassifier, NoiseAwareRegressor, score
+from privmix.learners.class_metrics import class_metrics
 
 K, D = 3, 3
 
@@ -31,11 +38,45 @@ def features(count=40):
 
 
 def test_classes(model):
-    x = features()
-    best = np.array(list("abc"))[x.argmax(axis=1)]
-    assert score(model("class"), x, best) == {"accuracy": 1.0}
-    best[:10] = np.where(best[:10] == "a", "b", "a")
-    assert score(model("class"), x, best) == {"accuracy": 0.75}
+    x = features(400)
+    names = np.array(list("abc"))
+    best = names[x.argmax(axis=1)]
+    assert score(model("class"), x, best)["accuracy"] == 1.0
+    truth = best.copy()
+    truth[:100] = np.where(best[:100] == "a", "b", "a")
+    made = model("class")
+    found, shares = score(made, x, truth), made.predict_proba(x)
+    assert found["accuracy"] == 0.75
+    low, high = found["accuracy_interval"]
+    # The binomial's own interval, 0.75 -+ 0.042; the bootstrap's ends vary by a tenth of that.
+    assert (low, high) == pytest.approx((0.708, 0.792), abs=0.012)
+    assert found["balanced_accuracy"] == balanced_accuracy_score(truth, best)
+    assert found["macro_f1"] == pytest.approx(f1_score(truth, best, average="macro"))
+    assert found["auc"] == pytest.approx(roc_auc_score(truth, shares, multi_class="ovr"))
+    assert found["log_loss"] == pytest.approx(log_loss(truth, shares))
+    assert found["majority_accuracy"] == max(np.mean(truth == name) for name in names)
+    assert found["recall"]["c"] == np.mean(best[truth == "c"] == "c")
+    assert found["confusion"]["a"]["b"] == np.sum((truth == "a") & (best == "b"))
+    assert 0 < found["calibration_error"] < 1
+    assert score(made, x, truth, num_wrong=400)["accuracy"] == 0.375
+
+
+def test_a_class_that_is_never_predicted_shows():
+    """One accuracy figure would hide it: balanced accuracy, recall and the majority's do not."""
+    shares = np.tile([0.9, 0.1], (100, 1))
+    truth = (np.arange(100) < 8).astype(int)
+    found = class_metrics(truth, shares, ["no", "yes"], found=np.zeros(100, dtype=int))
+    assert found["accuracy"] == found["majority_accuracy"] == 0.92
+    assert found["recall"] == {"no": 1.0, "yes": 0.0}
+    assert found["balanced_accuracy"] == found["auc"] == 0.5
+    assert found["calibration_error"] == pytest.approx(0.02)
+
+
+def test_one_class_and_many():
+    shares = np.full((6, 12), 1 / 12)
+    one = class_metrics(np.zeros(6, dtype=int), shares, range(12), found=np.full(6, 3))
+    assert one["auc"] is None and one["recall"]["1"] is None and "confusion" not in one
+    assert one["top_confusions"] == [{"class": "0", "predicted": "3", "count": 6}]
 
 
 def test_soft(model):
@@ -77,7 +118,8 @@ def test_regression():
     assert found["rmse"] == pytest.approx({"age": 0.0, "dose": 3.0})
     assert found["r2"] < 1
     one = score(made, x[:1], x[:1, :2])  # has no variance
-    assert one == {"r2": None, "rmse": pytest.approx({"age": 0.0, "dose": 0.0})}
+    zeros = pytest.approx({"age": 0.0, "dose": 0.0})
+    assert one == {"r2": None, "rmse": zeros, "mae": zeros}
 
 
 @pytest.mark.parametrize(

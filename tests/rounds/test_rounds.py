@@ -369,19 +369,19 @@ class TestLearning:
         x *= 0.3  # records that the model is not sure of
         logits = AdaptiveClassifier().fit(rare)
         own = logits.logit_scale_ * logits.decision_function(x)
-        model = AdaptiveClassifier().fit(rare, class_prior=[1, 1])
+        model = AdaptiveClassifier(class_prior=[1, 1]).fit(rare)
         assert model.class_prior_.tolist() == [0.5, 0.5] and model.logit_scale_ == 1
         # What is added is the log of the odds that records had against: 19, through noise.
         moved = model.decision_function(x) - own
         assert np.exp(moved) == pytest.approx(np.full(2000, 19.0), rel=0.5)
-        never = AdaptiveClassifier().fit(rare, class_prior=[1, 0])
+        never = AdaptiveClassifier(class_prior=[1, 0]).fit(rare)
         assert (never.predict(x) == 0).all()
 
     def test_a_prior_needs_an_intercept(self, sealed):
         with pytest.raises(InvalidInputError, match="none for a release without an intercept"):
-            AdaptiveClassifier().fit(sealed, class_prior=[1, 1, 1])
-        with pytest.raises(InvalidInputError, match="class_prior: allowed is numbers"):
-            NoiseAwareClassifier().fit(sealed, class_prior="estimated")
+            AdaptiveClassifier(class_prior=[1, 1, 1]).fit(sealed)
+        with pytest.raises(InvalidInputError, match="none for a release without an intercept"):
+            NoiseAwareClassifier(class_weight="balanced").fit(sealed)
 
     def test_other_designs_are_refused(self, tmp_path, poisson_plan):
         x, y = make_data(poisson_plan.data_schema, 60)

@@ -77,13 +77,17 @@ def account(event: Event, delta: float) -> Accounting:
     """
     delta = _validate.delta("delta", delta)
     inner, size = group_view(event)
-    by_pld = _pld_reading(inner, delta) if size == 1 else _chained(_step_pld, inner, delta, size)
+    by_pld = (
+        _pld_reading(inner, delta) if size == 1 else _chained(pld.delta_curve, inner, delta, size)
+    )
     presence = presence_view(event)
     if presence is not None:
-        by_pld = _smaller(by_pld, _chained(_step_pld, presence[0], delta, presence[1]))
+        by_pld = _smaller(by_pld, _chained(pld.delta_curve, presence[0], delta, presence[1]))
     readings = {
         "pld": by_pld,
-        "rdp": _rdp_reading(inner, delta) if size == 1 else _chained(_step_rdp, inner, delta, size),
+        "rdp": _rdp_reading(inner, delta)
+        if size == 1
+        else _chained(_rdp_curve, inner, delta, size),
         "gdp": _gdp_reading(event, delta),
     }
     certified = [r.upper for r in readings.values() if r is not None and r.upper is not None]
@@ -219,22 +223,17 @@ def _smaller(first: Reading | None, second: Reading | None) -> Reading | None:
     return Reading(epsilon=min(uppers), guarantee=True, upper=min(uppers)) if uppers else None
 
 
-def _step_pld(event: SimpleEvent | ComposedEvent, epsilon: float) -> float:
-    deltas = pld.delta_profile(event, np.array([epsilon]))
-    return 1.0 if deltas is None else float(deltas[0])
-
-
-def _step_rdp(event: SimpleEvent | ComposedEvent, epsilon: float) -> float:
-    return rdp.rdp_delta(event, epsilon)
+def _rdp_curve(event: SimpleEvent | ComposedEvent) -> Callable[[float], float]:
+    return lambda epsilon: rdp.rdp_delta(event, epsilon)
 
 
 def _chained(
-    step: Callable[[SimpleEvent | ComposedEvent, float], float],
+    curve: Callable[[SimpleEvent | ComposedEvent], Callable[[float], float]],
     event: SimpleEvent | ComposedEvent,
     delta: float,
     size: int,
 ) -> Reading | None:
-    epsilon = chained_epsilon(lambda e: step(event, e), delta, size)
+    epsilon = chained_epsilon(curve(event), delta, size)
     return None if epsilon is None else Reading(epsilon=epsilon, guarantee=True, upper=epsilon)
 
 

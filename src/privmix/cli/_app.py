@@ -24,6 +24,10 @@ COMMANDS = {
     "train": "Train a model on a release.",
     "evaluate": "Measure a model on labelled test data. The numbers are about the test set, not "
     "protected.",
+    "predict": "Predict the labels of records. Costs nothing; what it writes tells of INPUT's records.",
+    "synthesize": "Draw labelled synthetic records from a release, for any learner or tool.",
+    "compare": "Compare records with synthetic ones. For the data holder's eyes only: nothing here "
+    "is private.",
     "fit": "Train a model on private records by DP-SGD with mixup. Spends the budget.",
     "ledger": "Keep account of what data sets have spent. Private to their holder.",
     "demo": "Run the main job on bundled data: plan, release, verify, train, evaluate.",
@@ -51,7 +55,7 @@ class LazyCommands(TyperGroup):
 app = typer.Typer(
     cls=LazyCommands,
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     help="Private data release by random mixup under differential privacy.",

@@ -77,7 +77,7 @@ Eligibility = Annotated[
 FeatureBudget = Annotated[
     float | None,
     typer.Option(
-        help="hybrid, adaptive: share of the budget for signed rows [by that rule; adaptive: 0.1]."
+        help="hybrid, adaptive: share of the budget for signed rows [by that rule, else 0.25, 0.1]."
     ),
 ]
 NumRounds = Annotated[int | None, typer.Option(help="adaptive: rounds of residual mixtures [30].")]

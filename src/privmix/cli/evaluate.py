@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from privmix.schema import Target
 
 
+_SHOWN_CLASSES = 10
 REMEDY = "--on-bad-record leave-out leaves such records out"
 
 
@@ -95,8 +96,10 @@ def evaluate_command(
 ) -> None:
     """Measure a model on labelled test data. The numbers are about the test set, not protected.
 
-    Classes: accuracy. Weights of classes: accuracy and cross-entropy. Several labels: average
-    precisions. Numbers: R2 and root mean squared errors.
+    Classes: accuracy beside that of always the commonest class, balanced accuracy, both with bootstrap
+    intervals of 95 %, macro F1, AUC, log loss, calibration error, recall by class, and which classes are
+    taken for which. Weights of classes: accuracy and cross-entropy. Several labels: ranking metrics.
+    Numbers: R2, root mean squared and mean absolute errors.
 
     A bad record, such as a damaged image or a missing label, counts as wrong, and it is said how
     many there were. Other scores than those of classes know no wrong: there it is left out, if asked.
@@ -192,7 +195,22 @@ def evaluate_command(
     if as_json:
         print_json(result)
     else:
-        print_facts(result)
+        print_facts(_shortened(result))
+
+
+def _shortened(result: dict[str, Any]) -> dict[str, Any]:
+    """Of many classes show those of lowest recall alone; write pairs and intervals on one line."""
+    shown = {}
+    for name, value in result.items():
+        if name == "recall" and len(value) > _SHOWN_CLASSES:
+            known = sorted((r, key) for key, r in value.items() if r is not None)
+            name, value = "lowest recall", {key: r for r, key in known[:_SHOWN_CLASSES]}
+        elif name.endswith("_interval"):
+            value = f"{value[0]:.4g} to {value[1]:.4g}"
+        elif name == "top_confusions":
+            value = {f"{one['class']} taken for {one['predicted']}": one["count"] for one in value}
+        shown[name] = value
+    return shown
 
 
 def _usable(features: Any, labels: Any, scored: _Scored, *, strict: bool) -> NDArray[np.bool_]:
@@ -235,44 +253,21 @@ class _Scored(NamedTuple):
 
 
 def _load(path: Path, device: str | None) -> _Scored:
-    from privmix.dpsgd.model_certificate import is_model_folder
-    from privmix.learners import LinearRegressor, load_model, score
+    from privmix.dpsgd.opening import load_model
+    from privmix.dpsgd.trainer import TrainedModel
+    from privmix.learners import LinearRegressor, score
 
-    if is_model_folder(path):
-        return _load_folder(path, device)
-    learner = load_model(path)
-    numbers = isinstance(learner, LinearRegressor)
-    classes = learner.output_names_ if numbers else tuple(learner.classes_.tolist())
-    found = getattr(learner, "feature_names_in_", None)
-    names = None if found is None else tuple(found)
+    model = load_model(path, device=device or "cpu")
+    if isinstance(model, TrainedModel):
+        names = model.certificate.feature_names
+        classes = model.classes
+    else:
+        numbers = isinstance(model, LinearRegressor)
+        classes = model.output_names_ if numbers else tuple(model.classes_.tolist())
+        found = getattr(model, "feature_names_in_", None)
+        names = None if found is None else tuple(found)
 
     def scores(features: Any, labels: Any, num_wrong: int) -> dict[str, Any]:
-        return score(learner, features, labels, num_wrong=num_wrong)
+        return score(model, features, labels, num_wrong=num_wrong)
 
-    return _Scored(learner.target_, classes, learner.extractor_, learner.private_, names, scores)
-
-
-def _load_folder(path: Path, device: str | None) -> _Scored:
-    """Load a linear head on features: what other models stand on is not in their folders."""
-    from privmix.dpsgd import LinearHead, TrainedModel
-    from privmix.dpsgd.model_certificate import check_model_files, read_certificate
-    from privmix.foreign.files import ForeignFolder
-    from privmix.inputs.labels import match_labels
-    from privmix.learners.scores import accuracy
-
-    certificate = read_certificate(path)
-    if changed := check_model_files(ForeignFolder(path), certificate):
-        _validate.fail(str(path), "a model as it was sealed; see privmix verify", changed[0])
-    head = LinearHead(None, device=device or "cpu")
-    if (facts := certificate.model).architecture != head.architecture or facts.kind != head.kind:
-        allowed = "a model of features; score one of images in Python, by dpsgd.TrainedModel"
-        _validate.fail(str(path), allowed, f"a {facts.kind} of {facts.architecture}")
-    trained = TrainedModel(path, head)
-
-    def score(features: Any, labels: Any, num_wrong: int) -> dict[str, Any]:
-        truth = match_labels(labels, trained.classes)
-        found = match_labels(trained.predict(features), trained.classes)
-        return accuracy(truth, found, num_wrong=num_wrong)
-
-    names, private = certificate.feature_names, certificate.private
-    return _Scored("class", trained.classes, certificate.extractor, private, names, score)
+    return _Scored(model.target_, classes, model.extractor_, model.private_, names, scores)

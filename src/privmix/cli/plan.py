@@ -309,7 +309,13 @@ def make_plan(
         return ReleasePlan.for_config(config, delta, schema, unit=unit)
     target = {"target_epsilon": epsilon, "target_delta": delta}
     kind, options, steps = choose_design(
-        sizes, cast(Any, design or "auto"), options, preprocessing, **target, unit=unit
+        sizes,
+        cast(Any, design or "auto"),
+        options,
+        preprocessing,
+        **target,
+        unit=unit,
+        class_balance=None if schema is None else schema.class_balance,
     )
     steps = fix_steps(steps, **target, unit=unit)
     left = sizes | {"num_features": width_after(steps, sizes["num_features"])}

@@ -43,6 +43,18 @@ def train_command(
     denoise: Annotated[
         str | None, typer.Option(help="network: none, posterior or gaussian (one pixel).")
     ] = None,
+    class_prior: Annotated[
+        str | None,
+        typer.Option(
+            help="noise-aware: prior of the classes at prediction: uniform, counts, estimated, or a "
+            "number for each class, as in 0.9,0.1 [the records' own, where the release shows them]."
+        ),
+    ] = None,
+    class_weight: Annotated[
+        str | None,
+        typer.Option(help="noise-aware: balanced, for rare classes and balanced accuracy."),
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the model file.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train a model on a release.
@@ -63,6 +75,8 @@ def train_command(
         _validate.one_of("--learner", learner, LEARNERS)
     shape = None if image_shape is None else _image_shape(image_shape)
     check_place(out, "--out")
+    if out.exists() and not replace:
+        _validate.fail("--out", "a new file; --replace replaces one", str(out))
     if any((parent / "certificate.json").exists() for parent in out.absolute().parents):
         _validate.fail("--out", "a file outside of any release, which it would break", str(out))
     published = Release(folder)
@@ -72,7 +86,9 @@ def train_command(
         if published.design == "adaptive":
             learner = "adaptive"
     made = LEARNERS[learner]()
-    _set_options(made, learner, image_shape=shape, epochs=epochs, denoise=denoise)
+    prior = _class_prior(class_prior)
+    given = {"image_shape": shape, "epochs": epochs, "denoise": denoise}
+    _set_options(made, learner, **given, class_prior=prior, class_weight=class_weight)
     if (changed := check_files(published)) != []:
         _validate.fail(str(folder), "a release as it was sealed; see privmix verify", changed[0])
     warn_of(published.certificate.guarantee)
@@ -97,6 +113,16 @@ def _image_shape(text: str) -> tuple[int, ...]:
     if found is None:
         _validate.fail("--image-shape", "CHANNELSxHEIGHTxWIDTH, as in 3x32x32", repr(text))
     return tuple(map(int, found.groups()))
+
+
+def _class_prior(text: str | None) -> str | tuple[float, ...] | None:
+    if text is None or text in ("uniform", "counts", "estimated"):
+        return text
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        allowed = "uniform, counts, estimated, or numbers, as in 0.9,0.1"
+        _validate.fail("--class-prior", allowed, repr(text))
 
 
 def _set_options(made: Any, learner: str, **options: Any) -> None:

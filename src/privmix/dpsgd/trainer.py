@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from safetensors.numpy import load, save
+from scipy.special import softmax
 
 from privmix import _validate
 from privmix._validate import printable
@@ -44,6 +45,7 @@ from privmix.dpsgd.training_records import (
     check_records,
     require,
 )
+from privmix.features.applying import apply_extractor
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.feature_names import check_names, names_of
 from privmix.noise import noise_stddev, rounded_gaussian
@@ -56,6 +58,7 @@ from privmix.running.finished import check_sealed, read_checked, warn_of_damage,
 from privmix.running.journal import Journal, RunFolder, check_out, make_once, write_durably
 from privmix.running.ledger import ledger_charge
 from privmix.sampling import bernoulli_inclusions
+from privmix.schema import Target
 
 _STATE_NAME = "state.safetensors"
 _FILE_TIME = 946684800  # 1 January 2000, the same for every model
@@ -90,8 +93,29 @@ class TrainedModel:
         """The classes, in the order of the scores."""
         return self.certificate.config.classes
 
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The classes as an array, by scikit-learn's name."""
+        return np.asarray(self.classes)
+
+    @property
+    def target_(self) -> Target:
+        """What labels are: classes. Learners of releases have this, and the next two, as well."""
+        return "class"
+
+    @property
+    def extractor_(self) -> ExtractorIdentity | None:
+        """Identity of the feature extractor, or None."""
+        return self.certificate.extractor
+
+    @property
+    def private_(self) -> bool:
+        """Whether the training protects anybody."""
+        return self.certificate.private
+
     def scores(self, inputs: ArrayLike, *, batch_size: int = 32) -> NDArray[np.float64]:
         """Return scores of shape (count, num_classes): logarithms of probabilities, unnormalised."""
+        inputs = apply_extractor(inputs, self.certificate.extractor)
         due = self.certificate.feature_names
         check_names("inputs", names_of(inputs), due, "the model's certificate")
         array = check_inputs(inputs, self.certificate.config.input_shape, "inputs")
@@ -101,8 +125,15 @@ class TrainedModel:
     def predict(self, inputs: ArrayLike, *, batch_size: int = 32) -> NDArray[Any]:
         """Return the likeliest class of each input."""
         best = self.scores(inputs, batch_size=batch_size).argmax(axis=1)
-        classes: NDArray[Any] = np.asarray(self.classes)
-        return np.asarray(classes[best])
+        return np.asarray(self.classes_[best])
+
+    def predict_proba(self, inputs: ArrayLike, *, batch_size: int = 32) -> NDArray[np.float64]:
+        """Return class probabilities, (count, num_classes); nothing calibrates them."""
+        return np.asarray(softmax(self.scores(inputs, batch_size=batch_size), axis=1))
+
+    def score(self, inputs: ArrayLike, labels: ArrayLike) -> float:
+        """Return the accuracy on (count,) labels out of the classes."""
+        return float(np.mean(self.predict(inputs) == np.asarray(labels)))
 
 
 def fit(

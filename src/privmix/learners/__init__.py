@@ -13,6 +13,7 @@ from privmix.learners.noise_aware import NoiseAwareClassifier
 from privmix.learners.regression import NoiseAwareRegressor
 from privmix.learners.scores import score
 from privmix.learners.softmax import KLSoftmaxClassifier
+from privmix.learners.synthesis import Synthesizer, SyntheticRecords, synthesize
 
 __all__ = [
     "LEARNERS",
@@ -27,9 +28,12 @@ __all__ = [
     "NoiseAwareClassifier",
     "NoiseAwareRegressor",
     "ReleaseLike",
+    "Synthesizer",
+    "SyntheticRecords",
     "TorchNetworkClassifier",
     "dpmix_network",
     "load_model",
     "save_model",
     "score",
+    "synthesize",
 ]

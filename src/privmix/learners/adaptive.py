@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from privmix import _validate
 from privmix.learners.base import (
@@ -16,13 +16,12 @@ from privmix.learners.base import (
     ReleaseOrFolder,
     Vector,
     as_release,
-    check_prior,
 )
+from privmix.learners.shares import ClassPrior, ClassWeight, denoised, prediction_prior
 from privmix.publishing.release import Release
 from privmix.rounds.public_model import PublicModel, Weights
 
 _LAST_ROUNDS = 3
-_LEAST_SHARE = 1e-3  # of the records, for a class that the noise leaves none
 
 
 class Learnt(NamedTuple):
@@ -35,7 +34,7 @@ class Learnt(NamedTuple):
 
 
 class AdaptiveClassifier(LinearClassifier):
-    """Softmax regression, as the rounds of an ``adaptive`` release have trained it; no parameters.
+    """Softmax regression, as the rounds of an ``adaptive`` release have trained it.
 
     The public model's weights after the last round follow from the published rows
     (``privmix.rounds.public_model``): this learner takes that last step. d x d float64 matrices are held.
@@ -50,6 +49,12 @@ class AdaptiveClassifier(LinearClassifier):
     intercept (``privmix.preprocess.Intercept``). A ``class_prior`` replaces them: weights of the
     first round are zero, so that its rows count classes along the intercept.
 
+    Args:
+        class_prior: Prior of the classes at prediction: K numbers, none negative, of any positive sum;
+            ``uniform``; ``estimated``, that of the records as the first round shows it; or None for
+            that of the records, as the rounds have learnt it.
+        class_weight: ``balanced``: a uniform prior, by scikit-learn's name.
+
     Attributes:
         class_prior_: (K,) the prior that predictions use, or None for that of the records.
 
@@ -59,13 +64,15 @@ class AdaptiveClassifier(LinearClassifier):
 
     class_prior_: Vector | None
 
-    def fit(self, release: ReleaseOrFolder, *, class_prior: ArrayLike | None = None) -> Self:
+    def __init__(self, *, class_prior: ClassPrior = None, class_weight: ClassWeight = None) -> None:
+        self.class_prior, self.class_weight = class_prior, class_weight
+
+    def fit(self, release: ReleaseOrFolder, y: None = None) -> Self:
         """Learn from a release.
 
         Args:
             release: A release of design ``adaptive``, or its folder.
-            class_prior: Prior of the classes at prediction: K numbers, none negative, of any positive
-                sum; or None for that of the records.
+            y: Nothing: the labels are the release's.
 
         Returns:
             self
@@ -76,13 +83,15 @@ class AdaptiveClassifier(LinearClassifier):
 
         """
         release = as_release(release)
-        learnt = learn_rounds(release, class_prior)
+        learnt = learn_rounds(release, self.class_prior, self.class_weight)
         self.class_prior_ = learnt.class_prior
         self._keep(release, learnt.coef, learnt.intercept, learnt.logit_scale)
         return self
 
 
-def learn_rounds(release: ReleaseLike, class_prior: ArrayLike | None) -> Learnt:
+def learn_rounds(
+    release: ReleaseLike, class_prior: ClassPrior, class_weight: ClassWeight
+) -> Learnt:
     """Take the last step of the public model of an ``adaptive`` release."""
     _validate.one_of("release.design", release.design, ("adaptive",))
     published = cast(Release, release)
@@ -93,10 +102,12 @@ def learn_rounds(release: ReleaseLike, class_prior: ArrayLike | None) -> Learnt:
     weights = model.after(*pairs[-1]).astype(np.float64)
     scale = _logit_scale(model, pairs[-_LAST_ROUNDS:], weights)
     coef = weights / published.feature_clip_norm
-    prior = check_prior(class_prior, published.num_classes)
-    if prior is None:
+    if class_prior is None and class_weight is None:
         return Learnt(coef, np.zeros(len(coef)), scale, None)
-    intercept = np.log(prior) - np.log(_class_sizes(published, pairs[0][1]))
+    sizes = round_class_sizes(published, pairs[0][1])
+    prior = prediction_prior(class_prior, class_weight, sizes, None, release)
+    assert prior is not None
+    intercept = np.log(prior) - np.log(sizes)
     return Learnt(scale * coef, intercept, 1.0, prior)
 
 
@@ -115,7 +126,7 @@ def _logit_scale(
     return 1.0 + max(float(slope), 0.0) / curvature if curvature > 0 else 1.0
 
 
-def _class_sizes(release: Release, rows: NDArray[np.float32]) -> Vector:
+def round_class_sizes(release: Release, rows: NDArray[np.float32]) -> Vector:
     """Estimate the classes' shares of the records from the first round.
 
     Its residuals are e_y - 1/K, all clipped alike; along the intercept c, row k adds up to
@@ -132,5 +143,5 @@ def _class_sizes(release: Release, rows: NDArray[np.float32]) -> Vector:
     factor = min(1.0, mechanism.components[1].residual_clip_norm / length)
     constant = np.sqrt(share) * release.feature_clip_norm
     shares = 1 / num_classes + rows[:, -1].astype(np.float64) / (factor * constant)
-    shares = np.maximum(shares, _LEAST_SHARE / num_classes)
-    return np.asarray(shares / shares.sum())
+    # A share that noise makes nearly 0 would let a new prior carry its class past all others.
+    return denoised(shares, release.tables[1].feature_noise_stddev / (factor * constant))

@@ -17,8 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from privmix import _validate
 from privmix.accounting.guarantee import NOT_PRIVATE, NotPrivateWarning
+from privmix.features.applying import apply_extractor
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.feature_names import check_names, names_of
+from privmix.planning.notebook import facts_html
 from privmix.preprocess import Preprocessor
 from privmix.publishing.release import Release, Table
 from privmix.schema import Target
@@ -96,9 +98,15 @@ class LinearRule:
     Attributes:
         weights: (K, d).
         center: (d,).
-        means: (K, K) mean score k of the records of class l, at [k, l].
+        means: (K, K) mean score k of the records of class l, at [k, l]; without ``shares``, times
+            the class's size over the planned one.
         covariance: (K, K) covariance of the scores of a class's records.
         class_sizes: (K,) the classes' sizes up to a factor, through noise.
+        shares: (K,) the classes' shares of the records, which add up to 1; None where the rule
+            does without.
+        intercept: (K,) what is added to scores before classes are compared, all of them alike.
+        largest_scale: Factor from scores to logits by the rule's own lights. What held-out rows show
+            can make it smaller; larger only an assumption could.
 
     """
 
@@ -107,6 +115,14 @@ class LinearRule:
     means: Matrix
     covariance: Matrix
     class_sizes: Vector
+    shares: Vector | None = None
+    intercept: Vector | float = 0.0
+    largest_scale: float = np.inf
+
+    @property
+    def class_weights(self) -> Vector:
+        """(K,) what each class's ``means`` count for in an average over records."""
+        return np.full(len(self.means), 1 / len(self.means)) if self.shares is None else self.shares
 
 
 ReleaseOrFolder = ReleaseLike | str | PathLike[str]
@@ -176,7 +192,7 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
         self.target_ = target_of(release)
         self.preprocessor_ = getattr(release, "preprocessor", None)
         self.n_features_in_ = release.num_features
-        self._remember_names(getattr(_facts(release), "feature_names", None))
+        self._remember_names(getattr(facts_of(release), "feature_names", None))
         if self.preprocessor_ is not None:
             self.n_features_in_ = self.preprocessor_.num_inputs
         self.feature_clip_norm_ = release.feature_clip_norm
@@ -197,9 +213,19 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
             return str(told)
         return f"<{told}, {NOT_PRIVATE}: learnt from a release that protects nobody>"
 
+    def _repr_html_(self) -> str:
+        """Show the model in a notebook: its settings, and what it learnt from."""
+        facts: dict[str, object] = {"model": repr(self)}
+        if hasattr(self, "n_features_in_"):
+            facts["features"] = self.n_features_in_
+            facts["certificate"] = self.certificate_digest_ or "none"
+            facts["extractor"] = self.extractor_ or "none"
+        return facts_html(f"privmix {type(self).__name__}", facts)
+
     def _records(self, features: ArrayLike) -> Matrix:
         """Check records and treat them as the release's were."""
         check_is_fitted(self, "n_features_in_")
+        features = apply_extractor(features, getattr(self, "extractor_", None))
         names = getattr(self, "feature_names_in_", None)
         due = None if names is None else tuple(names)
         check_names("features", names_of(features), due, "the release")
@@ -239,7 +265,8 @@ class LinearClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[misc]
         """Score every class.
 
         Args:
-            features: (count, d) finite real numbers.
+            features: (count, d) finite real numbers; or raw records (a frame of the extractor's table,
+                a list of texts or of images), to which the extractor that the release names is applied.
 
         Returns:
             (count, K) scores; for two classes (count,), the second's minus the first's, as in
@@ -318,7 +345,7 @@ class LinearRegressor(RegressorMixin, ReleaseModel):  # type: ignore[misc]
 
 def target_of(release: ReleaseLike) -> Target:
     """Return what a release's labels are: ``class`` unless its schema says otherwise."""
-    target: Target = getattr(_facts(release), "target", "class")
+    target: Target = getattr(facts_of(release), "target", "class")
     return target
 
 
@@ -333,10 +360,10 @@ def target_bounds(release: ReleaseLike) -> Matrix:
     """Return the (J, 2) public bounds of a regression's targets, or fail."""
     if target_of(release) != "regression":
         _validate.fail("release.target", "regression", repr(target_of(release)))
-    return np.array(_facts(release).target_bounds, dtype=np.float64)
+    return np.array(facts_of(release).target_bounds, dtype=np.float64)
 
 
-def _facts(release: ReleaseLike) -> Any:
+def facts_of(release: ReleaseLike) -> Any:
     """Return whatever holds the target: a release's schema, or a release-like object itself."""
     return getattr(getattr(release, "certificate", None), "data_schema", release)
 
@@ -374,7 +401,7 @@ def check_prior(given: ArrayLike | None, num_classes: int) -> Vector | None:
     """Return a class prior that adds up to 1, or None for none."""
     if given is None:
         return None
-    allowed = f"counts, estimated, or {num_classes} numbers, none negative and not all 0"
+    allowed = f"uniform, counts, estimated, or {num_classes} numbers, none negative and not all 0"
     try:
         prior = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):

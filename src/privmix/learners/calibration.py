@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from privmix.learners.base import LinearRule, Matrix
+from privmix.learners.base import LinearRule, Matrix, Vector
 from privmix.learners.population import PopulationMoments
 
 # Records' scores are taken to have the tails of Student's t with this many degrees of freedom
@@ -58,30 +58,62 @@ class HeldOut:
         return cls(rule, seen.margin, seen.error, variance, error)
 
 
-def logit_scale(rule: LinearRule, parts: Sequence[HeldOut]) -> float:
-    """Return the factor that turns scores into logits, from rules like this one seen from outside.
+@dataclass(frozen=True)
+class Calibration:
+    """What held-out rows make of a rule's scores.
+
+    Attributes:
+        scale: Factor from scores to logits, at least 0; 0 where nothing shows that the rule knows
+            anything.
+        attenuation: Factor by which the rule's class means are too far apart, from 0 to 1; its
+            ``intercept`` shrinks by the same.
+        loss: Expected log loss of a record.
+
+    """
+
+    scale: float
+    attenuation: float
+    loss: float
+
+
+def calibrate(
+    rule: LinearRule, parts: Sequence[HeldOut], shares: Vector | None = None
+) -> Calibration:
+    """Find the factor that turns scores into logits, from rules like this one seen from outside.
 
     A rule believes too much of what it has fitted. Held-out rows tell by which factor its class
     means are too far apart and by which factor its scores vary more within a class. With both
-    corrected, records are drawn, all classes alike, and the factor is the one that minimises their
-    expected log loss. Only the release is used: no private and no test record.
+    corrected, records are drawn, and the factor is the one that minimises their expected log loss.
+    Only the release is used: no private and no test record.
 
-    Returns:
-        At least 0; 0 where nothing shows that the rule knows anything.
+    Args:
+        rule: The rule.
+        parts: Rules like it, judged by what they did not see.
+        shares: (K,) shares of the classes among the records, each above 0; None for all alike.
 
     """
+    prior = np.full(len(rule.means), 1 / len(rule.means)) if shares is None else shares
+    nothing = Calibration(0.0, 0.0, -float(prior @ np.log(prior)))
     if not parts:
-        return 0.0
+        return nothing
     margin = float(np.mean([part.margin for part in parts]))
-    believed = float(np.mean([part.rule.means.diagonal().mean() for part in parts]))
+    believed = float(np.mean([_believed_margin(part.rule) for part in parts]))
     # Folds that train on each other's rows count every pair of them twice, hence the 2.
     noise = 2 * float(np.mean([part.error**2 for part in parts])) / len(parts)
     if not (margin > 0 and believed > 0 and noise < margin**2):
-        return 0.0
+        return nothing
     share = min(margin / believed, 1.0)
-    spread = _spread(parts, share**2 * float((rule.means**2).mean()))
+    between = float((rule.means**2 @ rule.class_weights).mean())
+    spread = _spread(parts, share**2 * between)
     # The margin is shrunk by its error as James and Stein would.
-    return _best_scale((1 - noise / margin**2) * share * rule.means, spread * rule.covariance)
+    attenuation = (1 - noise / margin**2) * share
+    means = attenuation * (rule.means + np.reshape(rule.intercept, (-1, 1)))
+    scale, loss = _best_scale(means, spread * rule.covariance, shares, rule.largest_scale)
+    return Calibration(scale, attenuation, loss)
+
+
+def _believed_margin(rule: LinearRule) -> float:
+    return float(rule.means.diagonal() @ rule.class_weights)
 
 
 def _spread(parts: Sequence[HeldOut], between: float) -> float:
@@ -94,22 +126,36 @@ def _spread(parts: Sequence[HeldOut], between: float) -> float:
     return max(float(np.mean(seen)) - between, float(error)) / believed
 
 
-def _best_scale(means: Matrix, covariance: Matrix) -> float:
-    """Minimise the expected log loss of softmax(scale * scores) over the scale."""
+def _best_scale(
+    means: Matrix, covariance: Matrix, shares: Vector | None = None, largest: float = np.inf
+) -> tuple[float, float]:
+    """Minimise the expected log loss of softmax(scale * scores + log shares) over scales to ``largest``.
+
+    Returns:
+        The scale and the loss.
+
+    """
     num_classes = len(means)
     rng = np.random.default_rng(0)
-    labels = np.arange(max(_SAMPLE, num_classes)) % num_classes
+    count = max(_SAMPLE, num_classes)
+    labels, prior = np.arange(count) % num_classes, np.zeros(num_classes)
+    if shares is not None:
+        labels = np.searchsorted(np.cumsum(shares), (np.arange(count) + 0.5) / count)
+        labels, prior = np.minimum(labels, num_classes - 1), np.log(shares)
     variances, basis = np.linalg.eigh(covariance)
     root = basis * np.sqrt(np.maximum(variances, 0))
-    noise = rng.standard_normal((len(labels), num_classes)) @ root.T
-    tails = np.sqrt((_TAIL_DEGREES - 2) / rng.chisquare(_TAIL_DEGREES, len(labels)))
+    noise = rng.standard_normal((count, num_classes)) @ root.T
+    tails = np.sqrt((_TAIL_DEGREES - 2) / rng.chisquare(_TAIL_DEGREES, count))
     scores = means[:, labels].T + tails[:, None] * noise
     unit = float(np.abs(scores).mean())
-    own = scores[np.arange(len(labels)), labels]
+    own, chosen = scores[np.arange(count), labels], prior[labels]
 
     def loss(log_scale: float) -> float:
         scale = np.exp(log_scale) / unit
-        return float((logsumexp(scale * scores, axis=1) - scale * own).mean())
+        return float((logsumexp(scale * scores + prior, axis=1) - scale * own - chosen).mean())
 
-    best = minimize_scalar(loss, bounds=(np.log(1e-3), np.log(1e3)), method="bounded")
-    return float(np.exp(best.x)) / unit
+    if largest * unit <= 1e-3:
+        return largest, loss(np.log(largest * unit))
+    upper = np.log(min(1e3, largest * unit))
+    best = minimize_scalar(loss, bounds=(np.log(1e-3), upper), method="bounded")
+    return float(np.exp(best.x)) / unit, float(best.fun)

@@ -45,14 +45,20 @@ class Offsets:
         return cls(basis, prior, gain, (offsets @ basis.T * gain) @ basis)
 
 
-def learn_class_means(means: Matrix, noise: float, clip_norm: float) -> LinearRule:
-    """Fit the shrunk class-mean rule to (K, d) noisy class means; see ``NoiseAwareClassifier``."""
+def learn_class_means(
+    means: Matrix, noise: float, clip_norm: float, shares: Vector | None = None
+) -> LinearRule:
+    """Fit the shrunk class-mean rule to (K, d) noisy class means; see ``NoiseAwareClassifier``.
+
+    A row of ``means`` is a class's sum over the planned size n / K. ``shares`` are as
+    ``learn_discriminant`` takes them.
+    """
     center = means.mean(axis=0)
-    sizes = relative_class_sizes(means, noise)
+    sizes = relative_class_sizes(means, noise) if shares is None else len(shares) * shares
     offsets = means - np.outer(sizes, center)
     between = max(float((offsets**2).sum()) / len(offsets) - noise * len(center), 0.0)
     within = clip_norm**2 - float(center @ center) - between
-    rule = shrunk_cosine(offsets, noise, max(within, 0.0) / len(center), center)
+    rule = shrunk_cosine(offsets, noise, max(within, 0.0) / len(center), center, shares)
     return replace(rule, class_sizes=sizes)
 
 
@@ -68,7 +74,9 @@ def relative_class_sizes(means: Matrix, noise: float) -> Vector:
     return np.asarray(sizes / average) if average > 0 else np.ones(len(means))
 
 
-def shrunk_cosine(offsets: Matrix, noise: float, within: float, center: Vector) -> LinearRule:
+def shrunk_cosine(
+    offsets: Matrix, noise: float, within: float, center: Vector, shares: Vector | None = None
+) -> LinearRule:
     """Return (K, d) weights of equal length in the predictive metric.
 
     A record of a class has covariance ``within`` I + v G around the posterior mean of the class's
@@ -82,13 +90,25 @@ def shrunk_cosine(offsets: Matrix, noise: float, within: float, center: Vector) 
     floor = max(1e-12 * float((offsets**2).sum()) / len(offsets), _TINY)
     metric = np.maximum(within + noise * estimate.gain, floor)
     posterior = estimate.posterior @ estimate.basis.T
-    norms = np.sqrt((posterior**2 / metric).sum(axis=1))
-    unit = posterior / metric / np.where(norms > 0, norms, 1.0)[:, None]
+    middle = np.zeros(posterior.shape[1])
+    if shares is not None:
+        posterior = posterior / (len(shares) * shares)[:, None]
+        middle = posterior.mean(axis=0)
+    seen = posterior - middle
+    norms = np.sqrt((seen**2 / metric).sum(axis=1))
+    unit = seen / metric / np.where(norms > 0, norms, 1.0)[:, None]
     prior = estimate.prior
     concentration = offsets.shape[1] * (prior**2).sum() / max(prior.sum() ** 2, _TINY)
     covariance = max(within, floor) * max(concentration, 1.0) ** (2 / 3) * unit @ unit.T
-    alike = np.ones(len(unit))
-    return LinearRule(unit @ estimate.basis, center, unit @ posterior.T, covariance, alike)
+    return LinearRule(
+        unit @ estimate.basis,
+        center,
+        unit @ posterior.T,
+        covariance,
+        np.ones(len(unit)),
+        shares,
+        -unit @ middle,
+    )
 
 
 def linear_shrinkage(offsets: Matrix) -> float:

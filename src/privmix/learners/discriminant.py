@@ -16,30 +16,89 @@ _SCATTER_SHARE = 0.8
 _TINY = np.finfo(float).tiny
 
 
-def learn_discriminant(moments: PopulationMoments) -> LinearRule:
-    """Fit the whitened-cosine rule; see ``NoiseAwareClassifier``."""
-    offsets = Offsets.of(moments.offsets, moments.offset_noise).posterior
-    variances, basis = _residual_spectrum(moments, offsets)
-    metric = variances + ridge(float(variances.mean()), moments)
-    # The metric matters up to a factor only; the floor keeps it finite where nothing varies.
-    metric = np.maximum(metric, max(1e-12 * float(metric.max()), _TINY))
-    rotated = offsets @ basis
+def learn_discriminant(moments: PopulationMoments, shares: Vector | None = None) -> LinearRule:
+    """Fit the whitened-cosine rule; see ``NoiseAwareClassifier``.
+
+    Args:
+        moments: Those of the records; with ``shares``, offsets are about them.
+        shares: (K,) the classes' shares of the records, each above 0, which add up to 1. Cosines
+            are then those to the class means, seen from the unweighted mean of these, and not to
+            class sums, seen from the mean record, which is near the large classes.
+
+    """
+    sums = Offsets.of(moments.offsets, moments.offset_noise).posterior
+    means, weight = sums, np.full(len(sums), 1 / len(sums))
+    if shares is not None:
+        means, weight = sums / (len(shares) * shares)[:, None], shares
+    variances, basis = _spectrum_without(moments, _SCATTER_SHARE * (means.T * weight) @ means)
+    metric = _metric(variances, moments)
+    middle = np.zeros_like(moments.mean) if shares is None else means.mean(axis=0)
+    rotated = (means - middle) @ basis
     norms = np.sqrt((rotated**2 / metric).sum(axis=1))
     unit = rotated / metric / np.where(norms > 0, norms, 1.0)[:, None]
     weights = unit @ basis.T
-    covariance = (unit * metric) @ unit.T
-    return LinearRule(weights, moments.mean, weights @ offsets.T, covariance, moments.class_sizes)
+    return LinearRule(
+        weights,
+        moments.mean,
+        weights @ means.T,
+        (unit * metric) @ unit.T,
+        moments.class_sizes,
+        shares,
+        -weights @ middle,
+    )
 
 
-def _residual_spectrum(moments: PopulationMoments, offsets: Matrix) -> tuple[Vector, Matrix]:
-    """Decompose a record's covariance around the posterior mean of its class.
+def residual_spectrum(moments: PopulationMoments, offsets: Matrix) -> tuple[Vector, Matrix]:
+    """Decompose a record's covariance around the posterior mean of its class."""
+    return _spectrum_without(moments, _SCATTER_SHARE / len(offsets) * offsets.T @ offsets)
 
-    The records' covariance is shrunk first, since theory knows its noise and its sampling.
+
+def learn_gaussian(moments: PopulationMoments, shares: Vector) -> LinearRule:
+    """Fit Bayes's rule for classes that are Gaussian with one covariance (linear discriminant).
+
+    Class k scores w_k (x - mean) - w_k m_k / 2 with w_k = W^-1 m_k, m_k the posterior mean of the
+    class less the overall mean, and W the records' covariance around their class's mean, plus the
+    ridge. So it cuts between the class means, wherever the overall mean is, and is consistent: as
+    noise goes to 0 nothing is left of ridge and shrinkage.
+
+    Args:
+        moments: Those of the records, with offsets about the ``shares``.
+        shares: (K,) shares of the records, each above 0, which add up to 1.
+
+    """
+    sums = Offsets.of(moments.offsets, moments.offset_noise).posterior
+    means = sums / (len(shares) * shares)[:, None]
+    variances, basis = _spectrum_without(moments, (means.T * shares) @ means)
+    metric = _metric(variances, moments)
+    half = means @ basis / metric
+    weights = half @ basis.T
+    scores = weights @ means.T
+    return LinearRule(
+        weights,
+        moments.mean,
+        scores,
+        (half * metric) @ half.T,
+        moments.class_sizes,
+        shares,
+        -0.5 * scores.diagonal(),
+        largest_scale=1.0,
+    )
+
+
+def _metric(variances: Vector, moments: PopulationMoments) -> Vector:
+    """Add the ridge; the metric matters up to a factor only, and a floor keeps it finite."""
+    metric = variances + ridge(float(variances.mean()), moments)
+    return np.maximum(metric, max(1e-12 * float(metric.max()), _TINY))
+
+
+def _spectrum_without(moments: PopulationMoments, scatter: Matrix) -> tuple[Vector, Matrix]:
+    """Decompose the records' covariance less a scatter: theirs around the mean of their class.
+
+    The covariance is shrunk first, since theory knows its noise and its sampling.
     """
     eigenvalues, basis = np.linalg.eigh(moments.covariance)
     variances = signal_variances(eigenvalues, moments.noise, moments.num_rows)
     covariance = (basis * variances) @ basis.T
-    scatter = _SCATTER_SHARE / len(offsets) * offsets.T @ offsets
     residual, basis = np.linalg.eigh(covariance - scatter)
     return np.maximum(residual, 0), basis
 

@@ -181,7 +181,7 @@ def load_model(path: str | Path) -> Learner:
     if not Path(path).is_file():
         allowed = "an existing model file, which privmix train writes"
         if Path(path, "model.safetensors").is_file():
-            allowed += "; read the folder of privmix fit by dpsgd.TrainedModel"
+            allowed += "; read the folder of privmix fit by privmix.load_model"
         _validate.fail(place, allowed, _what(Path(path)))
     content = read_file(path, default_memory() // 2, _ALLOWED)
     tensors, metadata = read_tensors(content, place, _ALLOWED)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Self, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from privmix import _validate
 from privmix.learners.adaptive import learn_rounds
@@ -20,64 +19,115 @@ from privmix.learners.base import (
     ReleaseOrFolder,
     Vector,
     as_release,
-    check_prior,
 )
-from privmix.learners.calibration import HeldOut, logit_scale
-from privmix.learners.class_means import learn_class_means, relative_class_sizes
-from privmix.learners.discriminant import learn_discriminant
+from privmix.learners.calibration import HeldOut, calibrate
+from privmix.learners.class_means import learn_class_means
+from privmix.learners.discriminant import learn_discriminant, learn_gaussian
 from privmix.learners.moments import RowMoments, class_means
-from privmix.learners.population import hybrid_moments, mixed_moments
+from privmix.learners.population import PopulationMoments, hybrid_moments, mixed_moments
+from privmix.learners.shares import (
+    ClassPrior,
+    ClassWeight,
+    Sizes,
+    known_sizes,
+    prediction_prior,
+)
 
 _FOLDS = 5
 
+Fit = Callable[[PopulationMoments, Vector | None], LinearRule]
 Learnt = tuple[LinearRule, list[HeldOut]]
 Means = tuple[Matrix, float]
 
 
-def _learn_mixed(release: ReleaseLike) -> Learnt:
+def _fits(shares: Vector | None) -> tuple[Fit, ...]:
+    """Return the rules to choose from; Bayes's needs to know the classes' sizes.
+
+    Between two classes cosines have the direction of Bayes's rule, and no scale of their own.
+    """
+    if shares is None:
+        return (learn_discriminant,)
+    return (_gaussian,) if len(shares) == 2 else (learn_discriminant, _gaussian)
+
+
+def _gaussian(moments: PopulationMoments, shares: Vector | None) -> LinearRule:
+    assert shares is not None
+    return learn_gaussian(moments, shares)
+
+
+def _sizes_of(release: ReleaseLike, moments: PopulationMoments) -> Sizes:
+    """Return class sizes; labels of mixed rows show how many records there are, charged or not."""
+    assert moments.size_error is not None
+    found = Sizes.of(moments.class_sizes, moments.size_error)
+    known = known_sizes(release)
+    return found if known is None else found._replace(shares=known.shares)
+
+
+def _learn_mixed(release: ReleaseLike) -> list[Learnt]:
     """Fit to all rows, and to all but each fold to judge the fits by the fold."""
     folds = RowMoments.folds(release, _FOLDS if release.num_mixtures >= 2 * _FOLDS else 1)
     rows = sum(folds[1:], folds[0])
-    rule = learn_discriminant(mixed_moments(release, rows))
-    judged = []
-    for fold in folds if len(folds) > 1 else []:
-        rest = learn_discriminant(mixed_moments(release, rows - fold))
-        judged.append(HeldOut.of(rest, mixed_moments(release, fold)))
-    return rule, judged
+    moments = mixed_moments(release, rows)
+    shares, total = _sizes_of(release, moments)
+    parts = folds if len(folds) > 1 else []
+    held = [mixed_moments(release, fold).per_record(total) for fold in parts]
+    rest = [mixed_moments(release, rows - fold).per_record(total) for fold in parts]
+    whole = moments.per_record(total)
+    return [_judged(fit, whole, shares, rest, held) for fit in _fits(shares)]
 
 
-def _learn_hierarchical(release: ReleaseLike) -> Learnt:
+def _judged(
+    fit: Fit,
+    whole: PopulationMoments,
+    shares: Vector | None,
+    rest: list[PopulationMoments],
+    held: list[PopulationMoments],
+) -> Learnt:
+    parts = zip(rest, held, strict=True)
+    return fit(whole, shares), [HeldOut.of(fit(some, shares), other) for some, other in parts]
+
+
+def _learn_hierarchical(release: ReleaseLike) -> list[Learnt]:
     """As above, but few rows would not do for the regression on labels that finds the offsets."""
     moments = mixed_moments(release)
-    judged = []
-    for (rest, noise), (held, held_noise) in _thinned(moments.offsets, moments.offset_noise):
-        trained = learn_discriminant(replace(moments, offsets=rest, offset_noise=noise))
-        judged.append(HeldOut.of_offsets(trained, held, held_noise))
-    return learn_discriminant(moments), judged
+    shares, total = _sizes_of(release, moments)
+    moments = moments.per_record(total)
+    found = []
+    for fit in _fits(shares):
+        judged = []
+        for (rest, noise), (held, held_noise) in _thinned(moments.offsets, moments.offset_noise):
+            trained = fit(replace(moments, offsets=rest, offset_noise=noise), shares)
+            judged.append(HeldOut.of_offsets(trained, held, held_noise))
+        found.append((fit(moments, shares), judged))
+    return found
 
 
-def _learn_hybrid(release: ReleaseLike) -> Learnt:
+def _learn_hybrid(release: ReleaseLike) -> list[Learnt]:
     sums, mixtures = cast(HybridLike, release).tables
-    means = class_means(sums)
+    means, known = class_means(sums), known_sizes(release)
+    shares = None if known is None else known.shares
     folds = RowMoments.folds(mixtures, _FOLDS if mixtures.num_mixtures >= 2 * _FOLDS else 1)
     rows = sum(folds[1:], folds[0])
-    rule = learn_discriminant(hybrid_moments(sums, mixtures, means, rows))
-    judged = []
-    for fold, (rest, held) in zip(folds if len(folds) > 1 else [], _thinned(*means), strict=False):
-        trained = learn_discriminant(hybrid_moments(sums, mixtures, rest, rows - fold))
-        judged.append(HeldOut.of(trained, hybrid_moments(sums, mixtures, held, fold)))
-    return rule, judged
+    whole = hybrid_moments(sums, mixtures, means, rows, known)
+    rest, held = [], []
+    for fold, (some, other) in zip(folds if len(folds) > 1 else [], _thinned(*means), strict=False):
+        rest.append(hybrid_moments(sums, mixtures, some, rows - fold, known))
+        held.append(hybrid_moments(sums, mixtures, other, fold, known))
+    return [_judged(fit, whole, shares, rest, held) for fit in _fits(shares)]
 
 
-def _learn_stratified(release: ReleaseLike) -> Learnt:
-    means = class_means(release)
-    rule = learn_class_means(*means, release.feature_clip_norm)
+def _learn_stratified(release: ReleaseLike) -> list[Learnt]:
+    known = known_sizes(release)
+    shares, total = (None, 1.0) if known is None else known
+    found, noise_variance = class_means(release)
+    means = found / total, noise_variance / total**2
+    rule = learn_class_means(*means, release.feature_clip_norm, shares)
     judged = []
     for rest, (held, noise) in _thinned(*means):
-        trained = learn_class_means(*rest, release.feature_clip_norm)
-        offsets = held - np.outer(relative_class_sizes(*rest), held.mean(axis=0))
+        trained = learn_class_means(*rest, release.feature_clip_norm, shares)
+        offsets = held - np.outer(trained.class_sizes, held.mean(axis=0))
         judged.append(HeldOut.of_offsets(trained, offsets, noise))
-    return rule, judged
+    return [(rule, judged)]
 
 
 def _thinned(means: Matrix, noise: float) -> Iterator[tuple[Means, Means]]:
@@ -106,12 +156,19 @@ _RULES = {
 
 
 class NoiseAwareClassifier(LinearClassifier):
-    """Linear classifier that uses the public noise level of a release; no parameters.
+    """Linear classifier that uses the public noise level of a release.
 
     Every choice is a function of the release. Multiplying features and clip norm by a constant
-    changes no prediction. Without a class prior no class's share enters a score; but a rare class's
-    direction is known less well and shrunk more, and records are centred by the mean of all of them,
-    in which large classes count for more. So rare classes are not found as well as large ones.
+    changes no prediction.
+
+    **Class sizes.** The classes' shares of the records are those of a public
+    ``Schema.class_balance``, of counts that preprocessing has paid for, or of the label weights of mixed
+    rows, less their noise. With them the rule cuts between the class means and predicts by the shares;
+    two rules are fitted, the cosines below about the unweighted mean of the class means, and
+    Bayes's for Gaussian classes of one covariance (``privmix.learners.discriminant.learn_gaussian``),
+    and the one is kept whose log loss is the smaller by what held-out parts of the release show. Class
+    sums alone (``hybrid``, ``stratified``) do not show sizes: then no share enters a score, records are
+    centred by the mean of all of them, and rare classes are not found as well as large ones.
 
     **Offsets.** A class's sum of features less the overall mean is estimated with a known noise
     variance v, and shrunk by an empirical-Bayes Gaussian prior: its covariance is the offsets'
@@ -146,6 +203,14 @@ class NoiseAwareClassifier(LinearClassifier):
     anything. With a class prior, log prior is added to the logits, so that ``decision_function``
     returns logits and ``logit_scale_`` is 1.
 
+    Args:
+        class_prior: Prior of the classes at prediction. None: the shares of the records, where the
+            release shows them. K numbers, none negative, of any positive sum (counts will do).
+            ``uniform``: all alike. ``counts``: the charged ones. ``estimated``: the shares as above,
+            or, of records that were not centred, by the lengths of class sums.
+        class_weight: ``balanced``: a uniform prior, by scikit-learn's name; serves balanced accuracy and
+            rare classes, where the records' own shares serve accuracy.
+
     Attributes:
         class_prior_: (K,) the prior that predictions use, or None.
 
@@ -165,16 +230,15 @@ class NoiseAwareClassifier(LinearClassifier):
 
     class_prior_: Vector | None
 
-    def fit(self, release: ReleaseOrFolder, *, class_prior: ArrayLike | str | None = None) -> Self:
+    def __init__(self, *, class_prior: ClassPrior = None, class_weight: ClassWeight = None) -> None:
+        self.class_prior, self.class_weight = class_prior, class_weight
+
+    def fit(self, release: ReleaseOrFolder, y: None = None) -> Self:
         """Learn from a release.
 
         Args:
             release: A release, or its folder, of any design.
-            class_prior: Prior of the classes at prediction: K numbers, none negative, of any
-                positive sum (counts will do); ``counts``, the noisy ones that the release's
-                preprocessing has paid for; ``estimated`` from the rows' label weights or the
-                lengths of class means, less their noise; or None, no prior. The last serves
-                balanced accuracy and rare classes better, a prior serves accuracy.
+            y: Nothing: the labels are the release's.
 
         Returns:
             self
@@ -182,39 +246,26 @@ class NoiseAwareClassifier(LinearClassifier):
         Raises:
             InvalidInputError: An unknown design, ``poisson``, ``uniform``, ``transposed`` or
                 ``hierarchical`` rows that hold every record (sampling probability 1), a prior
-                that is none, or ``counts`` where none were charged.
+                that is none, or one that the release does not show.
 
         """
         release = as_release(release)
         if release.design == "adaptive":
-            if isinstance(class_prior, str):
-                _validate.fail("class_prior", "numbers, for design adaptive", class_prior)
-            learnt = learn_rounds(release, class_prior)
+            learnt = learn_rounds(release, self.class_prior, self.class_weight)
             self.class_prior_ = learnt.class_prior
             self._keep(release, learnt.coef, learnt.intercept, learnt.logit_scale)
             return self
         learn = _RULES[_validate.one_of("release.design", release.design, _RULES)]
-        rule, judged = learn(release)
-        scale = logit_scale(rule, judged)
-        coef, intercept = rule.weights, -rule.weights @ rule.center
-        if isinstance(class_prior, str):
-            class_prior = _named_prior(class_prior, rule, release)
-        self.class_prior_ = check_prior(class_prior, release.num_classes)
-        if self.class_prior_ is not None:
-            coef, intercept = scale * coef, scale * intercept + np.log(self.class_prior_)
+        found = [(rule, calibrate(rule, judged, rule.shares)) for rule, judged in learn(release)]
+        rule, calibration = min(found, key=lambda pair: pair[1].loss)
+        prior = prediction_prior(
+            self.class_prior, self.class_weight, rule.shares, rule.class_sizes, release
+        )
+        scale, coef = calibration.scale, rule.weights
+        intercept = calibration.attenuation * rule.intercept - rule.weights @ rule.center
+        self.class_prior_ = prior
+        if prior is not None:
+            coef, intercept = scale * coef, scale * intercept + np.log(prior)
             scale = 1.0
         self._keep(release, coef, intercept, scale)
         return self
-
-
-def _named_prior(name: str, rule: LinearRule, release: ReleaseLike) -> Vector:
-    _validate.one_of("class_prior", name, ("counts", "estimated"))
-    sizes = rule.class_sizes
-    if name == "counts":
-        preprocessor = getattr(release, "preprocessor", None)
-        counts = None if preprocessor is None else preprocessor.class_counts
-        if counts is None:
-            _validate.fail("class_prior", "a release whose preprocessing has class counts", "none")
-        sizes = np.asarray(counts, dtype=np.float64)
-    sizes = np.maximum(sizes, 0.0)
-    return sizes if sizes.any() else np.ones(len(sizes))

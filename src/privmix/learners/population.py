@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from privmix import _validate
 from privmix.learners.base import Matrix, ReleaseLike, Vector, class_prob
 from privmix.learners.class_means import relative_class_sizes
 from privmix.learners.moments import RowMoments, class_means
+from privmix.learners.shares import Sizes
 
 _TINY = np.finfo(float).tiny
 
@@ -28,6 +29,8 @@ class PopulationMoments:
             size, class mean less mean.
         offset_noise: Variance of each coordinate of the offsets.
         class_sizes: (K,) sizes of the classes up to a common factor, through noise.
+        size_error: Standard error of each of them; None where they are guessed from the lengths of
+            class sums.
 
     """
 
@@ -38,6 +41,17 @@ class PopulationMoments:
     offsets: Matrix
     offset_noise: float
     class_sizes: Vector
+    size_error: float | None = None
+
+    def per_record(self, total: float) -> Self:
+        """Return the moments per actual record, of which there are ``total`` times the planned."""
+        return replace(
+            self,
+            covariance=self.covariance / total,
+            noise=self.noise / total,
+            offsets=self.offsets / total,
+            offset_noise=self.offset_noise / total**2,
+        )
 
 
 class _Moments(NamedTuple):
@@ -99,6 +113,7 @@ def mixed_moments(release: ReleaseLike, rows: RowMoments | None = None) -> Popul
         offsets=num_classes * cross,
         offset_noise=num_classes**2 * moments.cross_noise,
         class_sizes=moments.shares,
+        size_error=_size_error(rows.count, release),
     )
 
 
@@ -170,25 +185,33 @@ def hybrid_moments(
     rows: ReleaseLike,
     found: tuple[Matrix, float] | None = None,
     seen: RowMoments | None = None,
+    known: Sizes | None = None,
 ) -> PopulationMoments:
     """Estimate the records' moments from class sums and signed rows without labels.
 
-    Class sums show the mean and, from the sums' lengths, the classes' sizes. ``found`` (class means
-    and their noise variance) and ``seen`` stand in for what the two tables say in all.
+    Class sums show the mean and, unless the classes' sizes are ``known``, guess these from the sums'
+    lengths. ``found`` (class means and their noise variance) and ``seen`` stand in for what the two
+    tables say in all. With known sizes all is per actual record.
     """
     means, offset_noise = class_means(sums) if found is None else found
-    mean = means.mean(axis=0)
+    total = 1.0 if known is None else known.total
+    mean = means.mean(axis=0) / total
     seen = RowMoments.of(rows) if seen is None else seen
-    sizes = relative_class_sizes(means, offset_noise)
-    return PopulationMoments(
+    sizes = (
+        relative_class_sizes(means, offset_noise)
+        if known is None
+        else len(means) * total * known.shares
+    )
+    moments = PopulationMoments(
         mean=mean,
-        covariance=rows.mix_size / seen.count * seen.gram - np.outer(mean, mean),
+        covariance=rows.mix_size / seen.count * seen.gram - total * np.outer(mean, mean),
         noise=rows.mix_size * rows.feature_noise_stddev**2,
         num_rows=seen.count,
         offsets=means - np.outer(sizes, mean),
         offset_noise=offset_noise,
         class_sizes=sizes,
     )
+    return moments if known is None else moments.per_record(total)
 
 
 def _in_records(rows: RowMoments, release: ReleaseLike) -> _Moments:
@@ -271,3 +294,16 @@ def _total_share(shares: Vector, count: int, release: ReleaseLike) -> float:
     else:
         stddev = noise * np.sqrt(num_classes / count)
     return total if total > max(4 * stddev, _TINY) else 1.0
+
+
+def _size_error(count: int, release: ReleaseLike) -> float:
+    """Standard error of a class's share as ``count`` rows show it.
+
+    A label weight varies by noise and by which records are in a row, 1 / K / m for a class of
+    average size; ``signed`` rows show shares as variances.
+    """
+    size, noise = release.mix_size, release.label_noise_stddev or 0.0
+    variance = noise**2 + 1 / (release.num_classes * size)
+    if release.design == "signed":
+        return float(size * variance * np.sqrt(2 / count))
+    return float(np.sqrt(variance / count))

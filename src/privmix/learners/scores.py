@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,35 +10,59 @@ from scipy.special import xlogy
 from sklearn.metrics import (
     accuracy_score,
     average_precision_score,
+    coverage_error,
     label_ranking_average_precision_score,
+    label_ranking_loss,
+    mean_absolute_error,
     r2_score,
     root_mean_squared_error,
 )
 
 from privmix import _validate
 from privmix.inputs.labels import LABEL_RULES, match_labels
-from privmix.learners.base import LinearRegressor, ReleaseModel
+from privmix.learners.base import LinearRegressor
+from privmix.learners.class_metrics import class_metrics
+from privmix.schema import Target
+
+
+class Model(Protocol):
+    """A model of classes or of weights of classes: a learner of releases, or a model of ``fit``."""
+
+    @property
+    def target_(self) -> Target:
+        """What labels are."""
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The classes."""
+
+    def predict(self, features: ArrayLike, /) -> NDArray[Any]:
+        """Return classes."""
+
+    def predict_proba(self, features: ArrayLike, /) -> NDArray[np.float64]:
+        """Return probabilities."""
 
 
 def score(
-    model: ReleaseModel, features: ArrayLike, labels: ArrayLike, *, num_wrong: int = 0
+    model: Model | LinearRegressor, features: ArrayLike, labels: ArrayLike, *, num_wrong: int = 0
 ) -> dict[str, Any]:
     """Score a fitted learner on test data; see ``Schema`` for the kinds of labels.
 
     Args:
-        model: A learner of releases.
+        model: A learner of releases, or a model of ``privmix fit``.
         features: (count, d) records.
         labels: (count,) classes, or (count, K) numbers for other targets.
         num_wrong: ``class``: further records, which could not be used and count as wrong.
 
     Returns:
-        ``class``: the accuracy. ``soft``: the accuracy of the likeliest against the heaviest class,
-        over records with any weight, and the cross-entropy: the log loss weighted by the test
-        weights. ``multilabel``: average precisions of each label over the records and their mean,
-        and the label ranking average precision over the labels of each record. A label that no test
-        record has, or a record without labels, has no average precision and is left out.
+        ``class``: see ``privmix.learners.class_metrics``. ``soft``: the accuracy of the likeliest
+        against the heaviest class, over records with any weight, and the cross-entropy: the log loss
+        weighted by the test weights. ``multilabel``: average precisions of each label over the records and their mean,
+        and over the labels of each record the label ranking average precision, the ranking loss and
+        the coverage error. A label that no test record has, or a record without labels, has no average
+        precision and is left out.
         ``regression``: R2, averaged over the outputs (None for fewer than two records, which have no
-        variance), and the root of the mean squared error of each.
+        variance), and of each the root of the mean squared error and the mean absolute error.
 
     Raises:
         InvalidInputError: Labels that are not of the model's kind.
@@ -50,18 +74,11 @@ def score(
     classes = model.classes_.tolist()
     if model.target_ == "class":
         found = match_labels(model.predict(features), classes)
-        return accuracy(match_labels(labels, classes), found, num_wrong=num_wrong)
+        due, likely = match_labels(labels, classes), model.predict_proba(features)
+        return class_metrics(due, likely, classes, found=found, num_wrong=num_wrong)
     truth = _label_matrix(labels, model.target_, len(classes))
     shares = model.predict_proba(features)
     return _soft(truth, shares) if model.target_ == "soft" else _multilabel(truth, shares, classes)
-
-
-def accuracy(
-    truth: NDArray[np.integer], predicted: NDArray[np.integer], *, num_wrong: int = 0
-) -> dict[str, Any]:
-    """Return the share of the predicted classes that are right, of these and ``num_wrong`` more."""
-    share = float(accuracy_score(truth, predicted))
-    return {"accuracy": share * (len(truth) / (len(truth) + num_wrong)) if num_wrong else share}
 
 
 def _label_matrix(labels: ArrayLike, target: Any, width: int) -> NDArray[np.float64]:
@@ -82,6 +99,13 @@ def _regression(truth: NDArray[np.float64], guess: Any, names: Any) -> dict[str,
     return {
         "r2": float(r2_score(truth, guess)) if len(truth) > 1 else None,
         "rmse": dict(zip(map(str, names), map(float, errors), strict=True)),
+        "mae": dict(
+            zip(
+                map(str, names),
+                map(float, mean_absolute_error(truth, guess, multioutput="raw_values")),
+                strict=True,
+            )
+        ),
     }
 
 
@@ -92,7 +116,9 @@ def _soft(truth: NDArray[np.float64], shares: NDArray[np.float64]) -> dict[str, 
     floor = np.finfo(shares.dtype).eps  # as scikit-learn's log_loss has it
     losses = -xlogy(truth, np.clip(shares, floor, 1 - floor))
     return {
-        **accuracy(truth[known].argmax(axis=1), shares[known].argmax(axis=1)),
+        "accuracy": float(
+            accuracy_score(truth[known].argmax(axis=1), shares[known].argmax(axis=1))
+        ),
         "cross_entropy": float(losses.sum() / truth.sum()),
     }
 
@@ -117,5 +143,7 @@ def _multilabel(
         "label_ranking_average_precision": float(
             label_ranking_average_precision_score(truth[rows], shares[rows])
         ),
+        "ranking_loss": float(label_ranking_loss(truth[rows], shares[rows])),
+        "coverage_error": float(coverage_error(truth[rows], shares[rows])),
         "average_precision": each,
     }

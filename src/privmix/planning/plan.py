@@ -32,6 +32,7 @@ from privmix.mechanism import (
     TableConfig,
 )
 from privmix.planning.memory import MemoryLayout, memory_layout
+from privmix.planning.notebook import facts_html
 from privmix.preprocess import RecordFacts, Step, charged, step_facts
 from privmix.running.resources import default_threads
 from privmix.schema import Schema
@@ -214,6 +215,19 @@ class ReleasePlan(FrozenModel):
         return _most_threads(
             lambda threads: self.memory(self.mechanism.num_records, max_memory, threads)
         )
+
+    def _repr_html_(self) -> str:
+        """Show the plan in a notebook."""
+        steps = ", ".join(step.step for step in self.preprocessing) or "none"
+        facts = {
+            "design": self.design,
+            "rows": self.num_mixtures,
+            "preprocessing": steps,
+            "epsilon, delta": f"{stated_epsilon(self.epsilon)}, {self.delta}",
+            "peak memory": f"{self.peak_memory_bytes / 1e6:.0f} MB",
+            "disk": f"{self.disk_bytes / 1e6:.1f} MB",
+        }
+        return facts_html("privmix plan", facts)
 
     @property
     def unit(self) -> PrivacyUnit:

@@ -13,6 +13,7 @@ from privmix.accounting import (
     calibrate,
     calibrate_noise_multiplier,
     gdp_epsilon,
+    gdp_mu_from,
 )
 from privmix.accounting.events import NeighboringRelation
 from privmix.accounting.stated import stated_epsilon
@@ -27,9 +28,9 @@ from privmix.mechanism import (
     mixture_config,
 )
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes, whole_event
-from privmix.planning.rule import NUM_ROUNDS, TUNED_DESIGNS, recommend_design
-from privmix.preprocess import Step, charged, plan_steps
-from privmix.schema import Schema
+from privmix.planning.rule import NUM_ROUNDS, TUNED_DESIGNS, counts_share, recommend_design
+from privmix.preprocess import ClassCounts, Step, charged, plan_steps
+from privmix.schema import ClassBalance, Schema
 
 _MOST_MIXTURES = 10**8
 
@@ -97,10 +98,9 @@ def plan_release(
         target_delta: Its delta, in (0, 1).
         design: One of ``mechanism.DESIGNS``, or ``auto``: what
             ``privmix.planning.rule.recommend_design`` puts first among the designs that have the
-            options given. ``hybrid``, ``signed``, ``poisson`` and ``stratified`` get that rule's
+            options given. ``hybrid``, ``adaptive``, ``signed``, ``poisson`` and ``stratified`` get that rule's
             sizes and centring by name, too: each option that is not given, one by one.
-            ``stratified``, ``hybrid``, ``adaptive`` and ``hierarchical`` need the target
-            ``class``.
+            ``stratified``, ``hybrid``, ``adaptive`` and ``hierarchical`` need the target ``class``.
         preprocessing: Steps of ``privmix.preprocess``, in order. Charged ones spend their
             ``budget_share`` of the squared GDP parameter of the target; the mechanism gets what
             they leave. By default centring where the rule of ``auto`` predicts that it helps, and
@@ -149,7 +149,10 @@ def plan_release(
     unit.check("add_or_remove_one")
     target = {"target_epsilon": target_epsilon, "target_delta": target_delta}
     steps = None if preprocessing is None else _checked_steps(preprocessing)
-    design, options, steps = choose_design(sizes, design, options, steps, **target, unit=unit)
+    balance = schema.class_balance
+    design, options, steps = choose_design(
+        sizes, design, options, steps, **target, unit=unit, class_balance=balance
+    )
     steps = fix_steps(steps, **target, unit=unit)
     config = calibrate_config(
         sizes | {"num_features": width_after(steps, sizes["num_features"])},
@@ -182,6 +185,7 @@ def choose_design(
     target_epsilon: float,
     target_delta: float,
     unit: PrivacyUnit = RECORD,
+    class_balance: ClassBalance = None,
 ) -> tuple[Design, DesignOptions, tuple[Step, ...]]:
     """Replace ``auto`` by a design with options, and None by steps; what is given stays.
 
@@ -196,6 +200,7 @@ def choose_design(
         target_epsilon: Largest epsilon allowed.
         target_delta: Its delta.
         unit: Whose presence is protected.
+        class_balance: As the schema has it; see ``privmix.planning.rule.counts_share``.
 
     """
     named = None if design == "auto" else design
@@ -235,7 +240,14 @@ def choose_design(
         _validate.fail("design", f"one that has the options {names}", "auto, which considers none")
     best = fitting[0]
     chosen = cast(DesignOptions, best.options | given)
-    return best.design, chosen, best.preprocessing if preprocessing is None else preprocessing
+    if preprocessing is not None:
+        return best.design, chosen, preprocessing
+    steps = best.preprocessing
+    if best.design in ("hybrid", "stratified") and sizes.get("target", "class") == "class":
+        n, k = sizes["num_records"], sizes["num_classes"]
+        share = counts_share(n, k, gdp_mu_from(epsilon, target_delta), class_balance)
+        steps = steps if share is None else (ClassCounts(budget_share=share), *steps)
+    return best.design, chosen, steps
 
 
 def width_after(steps: tuple[Step, ...], num_features: int) -> int:

@@ -216,6 +216,19 @@ class Preprocessor:
         return None
 
     @property
+    def counted(self) -> tuple[NDArray[np.float64], float] | None:
+        """(K,) noisy numbers of records over the planned number of all, and their standard error.
+
+        None if no step counted.
+        """
+        seen = step_facts(self.steps, self.facts)
+        for step, facts, result in zip(self.steps, seen, self.results, strict=False):
+            if isinstance(step, ClassCounts):
+                planned = self.facts.num_records
+                return result["class_counts"] / planned, step.stddevs(facts)[0] / planned
+        return None
+
+    @property
     def class_sizes(self) -> NDArray[np.float64]:
         """(K,) records of each class: counted by the steps done so far, or else planned.
 

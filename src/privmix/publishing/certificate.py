@@ -25,6 +25,7 @@ from privmix.accounting.stated import Statement, TradeoffCurve, statements
 from privmix.clipping import FixedPoint
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.mechanism import ReleaseConfig, TableConfig
+from privmix.planning.notebook import facts_html
 from privmix.planning.plan import ReleasePlan
 from privmix.preprocess import Step
 from privmix.schema import Schema
@@ -184,6 +185,16 @@ class Certificate(FrozenModel):
         """Return the certificate of these files; its words follow from ``private``."""
         changed = self.model_copy(update={"private": private, "files": files})
         return changed.model_copy(update={"statement": changed.guarantee.statement})
+
+    def _repr_html_(self) -> str:
+        """Show the certificate in a notebook."""
+        facts = {
+            "guarantee": self.statement,
+            "design": self.mechanism.design,
+            "rows": self.mechanism.num_mixtures,
+            "private": self.private,
+        }
+        return facts_html("privmix certificate", facts)
 
     @property
     def guarantee(self) -> Guarantee:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +17,13 @@ from privmix import _validate
 from privmix.foreign.files import MOST_JSON_BYTES, ForeignFolder
 from privmix.mechanism import ReleaseConfig
 from privmix.mixer import Rows
+from privmix.planning.notebook import facts_html
 from privmix.planning.plan import ReleasePlan, record_facts
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.preprocess import Preprocessor
 from privmix.publishing.certificate import FILE_NAME, Certificate
 from privmix.publishing.folder import (
+    COMPONENTS,
     WEIGHTS,
     Part,
     is_part_name,
@@ -31,6 +34,9 @@ from privmix.publishing.folder import (
     part_problem,
 )
 from privmix.schema import Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Parts:
@@ -266,6 +272,29 @@ class Table:
             else np.concatenate([part.label_weights for part in parts]),
         )
 
+    def to_pandas(self) -> pd.DataFrame:
+        """Return all rows as a pandas frame: a column for each feature, and the labels.
+
+        Feature columns have the schema's names, or ``x0``, ``x1``, ... Public labels are the classes
+        themselves, in ``label``; label weights are columns ``weight of CLASS``. Needs pandas.
+        """
+        import pandas as pd
+
+        rows, schema = self._all_rows, self.schema
+        names = schema.feature_names if self.preprocessor is None else None
+        if names is None:
+            names = tuple(f"x{j}" for j in range(self.num_features))
+        frame = pd.DataFrame(rows.features, columns=list(names))
+        told: dict[str, Any] = {}
+        if rows.labels is not None:
+            told["label"] = np.array(schema.classes)[rows.labels]
+        if rows.label_weights is not None:
+            told |= {
+                f"weight of {name}": rows.label_weights[:, k]
+                for k, name in enumerate(schema.classes)
+            }
+        return pd.concat([frame, pd.DataFrame(told, index=frame.index)], axis=1)
+
     @property
     def features(self) -> NDArray[np.float32]:
         """All rows' features, shape (num_mixtures, num_features)."""
@@ -285,8 +314,9 @@ class Table:
 class Release(Table):
     """A release folder, opened for reading; arrays are read when first asked for.
 
-    A ``hybrid`` or ``adaptive`` release has two ``tables``; its other attributes are those of the first,
-    the class sums or the signed rows, except ``design`` and ``num_mixtures``.
+    A ``hybrid`` or ``adaptive`` release has two ``tables``. Its own attributes are those of the first,
+    the class sums or the signed rows, except ``design`` and ``num_mixtures``; rows are asked of a table,
+    since the two have nothing in common.
 
     Attributes:
         folder: The release folder.
@@ -326,6 +356,44 @@ class Release(Table):
             f"Release({str(self.folder)!r}, design={self.design!r}, "
             f"rows={c.mechanism.num_mixtures}, {c.statement})"
         )
+
+    def _repr_html_(self) -> str:
+        """Show the release in a notebook."""
+        c = self.certificate
+        return facts_html(
+            "privmix release",
+            {
+                "folder": str(self.folder),
+                "design": self.design,
+                "rows": c.mechanism.num_mixtures,
+                "features of a row": self.num_features,
+                "classes": len(self.classes),
+                "guarantee": c.statement,
+                "certificate": self.certificate_digest,
+            },
+        )
+
+    @cached_property
+    def _all_rows(self) -> Rows:
+        if len(self.tables) > 1:
+            allowed = "release.tables[0] (class sums) or release.tables[1] (rows without labels)"
+            _validate.fail("release: rows of one kind", allowed, f"all of a {self.design} release")
+        return super()._all_rows
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return all rows as a pandas frame; see ``Table.to_pandas``.
+
+        Of several tables, one after the other: ``component`` says which, and what a table does not
+        have is missing.
+        """
+        if len(self.tables) == 1:
+            return super().to_pandas()
+        import pandas as pd
+
+        frames = [table.to_pandas() for table in self.tables]
+        for name, frame in zip(COMPONENTS[self.design], frames, strict=False):
+            frame.insert(0, "component", name)
+        return pd.concat(frames, ignore_index=True)
 
     @property
     def design(self) -> str:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from privmix.accounting.pld.bounds import (
     delta_bounds,
+    delta_curve,
     delta_profile,
     epsilon_bounds,
     epsilon_upper,
@@ -35,6 +36,7 @@ from privmix.accounting.pld.lattice import log_sum_exp
 
 __all__ = [
     "delta_bounds",
+    "delta_curve",
     "delta_profile",
     "epsilon_bounds",
     "epsilon_upper",

@@ -51,6 +51,7 @@ _LOST_SHARE = 1e-4  # share of delta spent on outcomes beyond the lattice
 _LEAST_NOISE = 0.05  # of random allocation: with less, secret rows save next to nothing
 _LEAST_SAMPLED_NOISE = 2e-3
 _MOST_STEPS = 60  # in search of an epsilon that is large enough
+_ORDER_GRID = 0.1  # of logs of orders, in a search
 _TILTS = 8  # transforms for one curve of delta
 
 
@@ -359,6 +360,60 @@ def delta_profile(event: SimpleEvent | ComposedEvent, epsilons: Array) -> Array 
         return np.maximum(*(_direction_profile(d, epsilons) for d in directions))
 
     return _with_coarsening(profile, _spacing(problem.all_steps, reach, 1e-6))[0]
+
+
+def delta_curve(event: SimpleEvent | ComposedEvent) -> Callable[[float], float]:
+    """Certified upper bound on delta as a function of epsilon >= 0; 1 where there is no PLD.
+
+    For searches, which ask at one epsilon after another: the lattice is made once, and orders are
+    rounded to a grid, so that one tilt serves for neighbouring epsilons. Every tilt's bound is valid
+    everywhere.
+    """
+    problem = _unfit_is_none(event)
+    if problem is None:
+        return lambda _: 1.0
+    if not problem.steps:
+        return lambda epsilon: gdp_delta(problem.gdp_mu, epsilon) * (1.0 + 1e-12)
+    reach = _reach(problem.all_steps, _NEGLIGIBLE_DELTA)
+
+    def composed(spacing: float) -> tuple[Composition, Composition]:
+        composition = _compose(problem.all_steps, spacing, reach, upper=True)
+        return composition, composition.reversed()
+
+    try:
+        _check_fit(problem.all_steps, reach)
+        wanted = _spacing(problem.all_steps, reach, 1e-6)
+        directions, spacing = _with_coarsening(composed, wanted)
+    except DoesNotFitError:
+        return lambda _: 1.0
+    tilts: dict[int, tuple[float, Tilted]] = {}
+
+    def of_direction(number: int, epsilon: float) -> float:
+        log_order = math.log(_order_for(directions[number], epsilon))
+        order = math.exp(_ORDER_GRID * round(log_order / _ORDER_GRID))
+        if number not in tilts or order != tilts[number][0]:
+            tilts.pop(number, None)  # before there is another
+            tilts[number] = order, directions[number].tilted(order)
+        return _delta(directions[number], tilts[number][1], epsilon, upper=True)
+
+    def delta(epsilon: float) -> float:
+        nonlocal directions, spacing
+        while True:
+            try:
+                return max(of_direction(0, epsilon), of_direction(1, epsilon))
+            except TooManyPointsError:
+                tilts.clear()
+            try:
+                directions, spacing = _with_coarsening(composed, 2.0 * spacing)
+            except DoesNotFitError:
+                return 1.0
+
+    return delta
+
+
+@_none_if_unfit
+def _unfit_is_none(event: SimpleEvent | ComposedEvent) -> _Problem | None:
+    return _problem(event)
 
 
 def _direction_profile(composition: Composition, epsilons: Array) -> Array:

@@ -1,0 +1,60 @@
+"""``privmix compare``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privmix import _validate
+from privmix.cli._common import ERR, OUT, Json, app, print_json, status_line, write_text
+
+
+@app.command("compare", no_args_is_help=True)
+def compare_command(
+    real: Annotated[
+        Path, typer.Argument(metavar="REAL", help="The records: .parquet, .csv or .npz.")
+    ],
+    synthetic: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SYNTHETIC", help="Synthetic records, or a release to draw them from."
+        ),
+    ],
+    label: Annotated[str, typer.Option(help="Name of the label column.")] = "label",
+    html: Annotated[Path | None, typer.Option(help="Write a page here as well.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the samples and models.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Compare records with synthetic ones. For the data holder's eyes only: nothing here is private.
+
+    Columns, correlations, shares of classes, models trained on either and tested on records, and
+    distances to the nearest record beside those of records not seen.
+
+    Examples:
+        privmix compare patients.parquet synthetic.parquet --label died
+
+        privmix compare patients.parquet release/ --label died --html comparison.html
+
+    """
+    from privmix.comparing.measures import WARNING, compare
+    from privmix.comparing.page import to_html, to_text
+    from privmix.comparing.sources import draw_columns, read_columns
+
+    if html is not None and html.exists():
+        _validate.fail("--html", "a new file", f"{html}, which exists")
+    records = read_columns(real, label)
+    ERR.print(WARNING, markup=False)
+    with status_line("comparing"):
+        if synthetic.is_dir():
+            made = draw_columns(synthetic, max(records.num_rows, 1000), seed, label)
+        else:
+            made = read_columns(synthetic, label)
+        found = compare(records, made, label, seed=seed)
+    if html is not None:
+        write_text(html, to_html(found), new=True)
+    if as_json:
+        print_json(found)
+    else:
+        OUT.print(to_text(found), markup=False, end="")

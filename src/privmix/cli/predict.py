@@ -1,0 +1,125 @@
+"""``privmix predict``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow.csv
+import pyarrow.parquet as pq
+import typer
+
+from privmix import _validate
+from privmix.accounting.guarantee import NOT_PRIVATE
+from privmix.cli._common import ERR, FeaturesKey, Json, app, print_facts, print_json, progress_bar
+from privmix.cli._raw import (
+    Device,
+    ExtractorSpec,
+    ImageColumn,
+    TextColumn,
+    check_features_header,
+    check_source,
+    is_raw,
+    open_raw,
+    same_extractor,
+)
+
+
+@app.command("predict", no_args_is_help=True)
+def predict_command(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="Model file of train, or model folder of fit.")
+    ],
+    source: Annotated[
+        Path, typer.Argument(metavar="INPUT", help="Raw records, or a file of feature vectors.")
+    ],
+    out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet.")],
+    features_key: FeaturesKey = None,
+    text_column: TextColumn = None,
+    image_column: ImageColumn = None,
+    extractor: ExtractorSpec = None,
+    device: Device = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option(help="Column of INPUT that is no feature; may be repeated.")
+    ] = None,
+    allow_download: Annotated[
+        bool,
+        typer.Option(
+            "--allow-download", help="Let the extractor that the certificate names be downloaded."
+        ),
+    ] = False,
+    features_as_given: Annotated[
+        bool,
+        typer.Option(
+            "--features-as-given", help="Take INPUT's vectors for the model's kind of features."
+        ),
+    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Predict the labels of records. Costs nothing; what it writes tells of INPUT's records.
+
+    The file has a row for each record, in their order: label, its probability and that of every class;
+    of a model of numbers, a column for each output.
+
+    INPUT is raw where the model's certificate names an extractor, which is then applied, or a file of
+    features that privmix extract made with it.
+
+    Examples:
+        privmix predict model.safetensors customers.csv --out predicted.csv
+
+        privmix predict model.safetensors questions.csv --text-column text --out predicted.parquet
+
+    """
+    from privmix.dpsgd.opening import load_model
+    from privmix.dpsgd.trainer import TrainedModel
+    from privmix.features.extraction import transform_records
+    from privmix.inputs.extractor import FeaturesHeader
+    from privmix.inputs.unlabelled import read_features
+    from privmix.learners.predictions import prediction_table
+
+    _validate.one_of("--out, its ending", out.suffix, (".csv", ".parquet"))
+    if out.is_dir() or not out.absolute().parent.is_dir() or (out.exists() and not replace):
+        allowed = "a new file in an existing folder; --replace replaces one"
+        _validate.fail("--out", allowed, str(out))
+    opened = load_model(model, device=device or "cpu")
+    if opened.private_ is False:
+        ERR.print(f"{NOT_PRIVATE}: this model protects nobody", markup=False)
+    check_source(source)
+    header = FeaturesHeader.of_file(source)
+    named = any(option is not None for option in (extractor, text_column, image_column))
+    features: Any
+    if named or (is_raw(source, header, opened.extractor_) and not features_as_given):
+        maker = same_extractor(opened.extractor_, extractor, device, allow_download)
+        records = open_raw(
+            source, maker, label=None, text_column=text_column, image_column=image_column
+        )
+        with progress_bar("records") as progress:
+            features, _ = transform_records(records, maker, progress)
+    else:
+        if not features_as_given:
+            check_features_header(str(source), header, opened.extractor_)
+        names = (
+            opened.certificate.feature_names
+            if isinstance(opened, TrainedModel)
+            else tuple(getattr(opened, "feature_names_in_", ())) or None
+        )
+        names = ("features",) if header is not None else names
+        features = read_features(source, names=names, key=features_key, ignore=ignore or ())
+    table = prediction_table(opened, features)
+    temporary = out.with_name(f".{out.name}.tmp")
+    try:
+        if out.suffix == ".csv":
+            pyarrow.csv.write_csv(table, temporary)
+        else:
+            pq.write_table(table, temporary)
+        temporary.replace(out)
+    except OSError as error:
+        _validate.fail("--out", "a file in a writable folder", f"{out}: {error.strerror}")
+    finally:
+        temporary.unlink(missing_ok=True)
+    result = {"predictions": str(out), "num_records": table.num_rows, "private": opened.private_}
+    if as_json:
+        print_json(result)
+    else:
+        print_facts(result)

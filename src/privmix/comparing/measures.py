@@ -1,0 +1,246 @@
+"""How alike two tables are: columns, correlations, classes, what models learn, nearest records.
+
+The measures are few and standard. SDMetrics and Anonymeter have more of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from scipy.stats import ks_2samp
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import balanced_accuracy_score
+from sklearn.neighbors import NearestNeighbors
+
+from privmix import _validate
+
+WARNING = (
+    "for the data holder's eyes only: these figures are computed from the records, without privacy"
+)
+_MOST_RECORDS = 4000
+_MOST_CATEGORIES = 30
+_MOST_CORRELATED = 200
+_MISSING = "(missing)"
+_OTHER = "(other)"
+
+_CLASSIFIERS: dict[str, Callable[[int], Any]] = {
+    "linear": lambda seed: LogisticRegression(max_iter=300),
+    "forest": lambda seed: RandomForestClassifier(random_state=seed),
+    "boosting": lambda seed: HistGradientBoostingClassifier(max_iter=50, random_state=seed),
+}
+_REGRESSORS: dict[str, Callable[[int], Any]] = {
+    "linear": lambda seed: Ridge(),
+    "forest": lambda seed: RandomForestRegressor(random_state=seed),
+    "boosting": lambda seed: HistGradientBoostingRegressor(max_iter=50, random_state=seed),
+}
+
+Values = NDArray[Any]
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Encoding:
+    """A table as numbers, by what one table holds: scaled numbers and one-hot categories."""
+
+    columns: tuple[tuple[str, float, float, tuple[str, ...] | None], ...]
+
+    @classmethod
+    def of(cls, table: pa.Table, names: list[str]) -> _Encoding:
+        columns: list[tuple[str, float, float, tuple[str, ...] | None]] = []
+        for name in names:
+            values = _values(table[name])
+            if values.dtype.kind == "f":
+                there = values[np.isfinite(values)]
+                middle, spread = (there.mean(), there.std()) if there.size else (0.0, 0.0)
+                columns.append((name, float(middle), float(spread) or 1.0, None))
+            else:
+                found, counts = np.unique(values, return_counts=True)
+                order = np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES]
+                columns.append((name, 0.0, 1.0, tuple(found[order].tolist())))
+        return cls(tuple(columns))
+
+    def encode(self, table: pa.Table) -> Matrix:
+        parts = []
+        for name, middle, spread, categories in self.columns:
+            values = _values(table[name])
+            if categories is not None:
+                parts += [(values.astype(str) == category).astype(float) for category in categories]
+                continue
+            numbers = values if values.dtype.kind == "f" else np.full(len(values), np.nan)
+            scaled = (numbers - middle) / spread
+            parts.append(np.where(np.isfinite(scaled), scaled, 0.0))
+        return np.column_stack(parts)
+
+
+def compare(real: pa.Table, synthetic: pa.Table, label: str, *, seed: int = 0) -> dict[str, Any]:
+    """Compare records with synthetic ones. **Private**: for the data holder's eyes only.
+
+    Args:
+        real: Records, an Arrow table; half of them are what models learn from and what is near, the
+            other half what models are tested on and what shows how near a record not seen is.
+        synthetic: Synthetic records with the same columns.
+        label: The label's column.
+        seed: Of the sample of at most 4,000 records of each, of the halves, and of the models.
+
+    Returns:
+        ``columns``: 1 less the Kolmogorov-Smirnov distance of numbers, 1 less the total variation of
+        categories; ``correlations``: mean and largest difference; ``classes``: shares; ``models``: the
+        score on real records of models trained on real and on synthetic ones (balanced accuracy, or
+        R2 of numbers); ``nearest``: medians and 5 % quantiles of the distance to the nearest record,
+        and the share of synthetic records that are nearer than 5 % of records not seen are.
+
+    Raises:
+        InvalidInputError: Other columns, no label, or too few records.
+
+    """
+    names = [name for name in real.column_names if name in synthetic.column_names]
+    for place, table in (("real", real), ("synthetic", synthetic)):
+        if label not in table.column_names:
+            _validate.fail(f"{place}.label", f"a column named {label}", "none")
+        if table.num_rows < 20:
+            _validate.fail(place, "at least 20 records", table.num_rows)
+    names.remove(label)
+    if not names:
+        _validate.fail("synthetic", "at least one column of the records beside the label", "none")
+    random = np.random.default_rng(_validate.integer("seed", seed, at_least=0))
+    real = _sample(real, _MOST_RECORDS, random)
+    synthetic = _sample(synthetic, _MOST_RECORDS, random)
+    half = real.num_rows // 2
+    seen, held = real.slice(0, half), real.slice(half)
+    encoding = _Encoding.of(real, names)
+    x_seen, x_held, x_made = (encoding.encode(table) for table in (seen, held, synthetic))
+    return {
+        "warning": WARNING,
+        "records": {"real": real.num_rows, "synthetic": synthetic.num_rows},
+        "left_out": [n for n in real.column_names if n not in (*names, label)],
+        "columns": {n: _likeness(real[n], synthetic[n]) for n in names},
+        "correlations": _correlations(np.vstack([x_seen, x_held]), x_made),
+        "classes": _balance(real[label], synthetic[label]),
+        "models": _models(
+            (x_seen, seen[label]), (x_held, held[label]), (x_made, synthetic[label]), seed
+        ),
+        "nearest": _nearest(x_seen, x_held, x_made),
+    }
+
+
+def _sample(table: pa.Table, most: int, random: np.random.Generator) -> pa.Table:
+    order = random.permutation(table.num_rows)[:most]
+    return table.take(pa.array(order))
+
+
+def _values(column: pa.ChunkedArray) -> Values:
+    """Return numbers and times as float64 with NaN for missing, anything else as texts."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        column = pc.cast(pc.cast(column, pa.timestamp("us")), pa.int64())
+        kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        numbers = pc.cast(column, pa.float64(), safe=False).fill_null(np.nan)
+        return np.asarray(numbers.to_numpy(), dtype=np.float64)
+    texts = [_MISSING if value is None else str(value) for value in column.to_pylist()]
+    return np.array(texts, dtype=str)
+
+
+def _likeness(real: pa.ChunkedArray, synthetic: pa.ChunkedArray) -> dict[str, Any]:
+    one, other = _values(real), _values(synthetic)
+    if one.dtype.kind == "f" and other.dtype.kind == "f":
+        missing = [float(np.isnan(values).mean()) for values in (one, other)]
+        one, other = one[~np.isnan(one)], other[~np.isnan(other)]
+        found = {"missing": {"real": missing[0], "synthetic": missing[1]}}
+        if not (one.size and other.size):
+            return {"kind": "numeric", "likeness": float(one.size == other.size), **found}
+        distance = float(ks_2samp(one, other, method="asymp").statistic)
+        means = {"real": float(one.mean()), "synthetic": float(other.mean())}
+        return {"kind": "numeric", "likeness": 1 - distance, "mean": means, **found}
+    shares = _balance(real, synthetic)
+    distance = sum(abs(v["real"] - v["synthetic"]) for v in shares.values()) / 2
+    return {"kind": "categorical", "likeness": 1 - distance}
+
+
+def _balance(real: pa.ChunkedArray, synthetic: pa.ChunkedArray) -> dict[str, dict[str, float]]:
+    """Return the shares of values; of many numbers nothing."""
+    one, other = (_texts(column) for column in (real, synthetic))
+    names, counts = np.unique(one, return_counts=True)
+    if len(names) > _MOST_RECORDS // 4:
+        return {}
+    kept = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    extra = [n for n in np.unique(other).tolist() if n not in kept]
+    return {
+        n: {"real": kept.get(n, 0) / len(one), "synthetic": float((other == n).mean())}
+        for n in [*kept, *extra]
+    }
+
+
+def _texts(column: pa.ChunkedArray) -> Values:
+    values = _values(column)
+    if values.dtype.kind != "f":
+        return values
+    return np.array([_MISSING if np.isnan(v) else f"{v:g}" for v in values], dtype=str)
+
+
+def _correlations(real: Matrix, synthetic: Matrix) -> dict[str, float]:
+    one, other = (_correlation(x[:, :_MOST_CORRELATED]) for x in (real, synthetic))
+    upper = np.triu_indices(len(one), 1)
+    apart = np.abs(one - other)[upper]
+    if not apart.size:
+        return {"mean_difference": 0.0, "largest_difference": 0.0}
+    return {"mean_difference": float(apart.mean()), "largest_difference": float(apart.max())}
+
+
+def _correlation(x: Matrix) -> Matrix:
+    centred = x - x.mean(axis=0)
+    spread = np.linalg.norm(centred, axis=0)
+    unit = centred / np.where(spread > 1e-9, spread, np.inf)
+    return np.asarray(unit.T @ unit)
+
+
+def _models(
+    seen: tuple[Matrix, Any], held: tuple[Matrix, Any], made: tuple[Matrix, Any], seed: int
+) -> dict[str, Any]:
+    labels = [_values(part[1]) for part in (seen, held, made)]
+    numbers = all(y.dtype.kind == "f" for y in labels)
+    regression = numbers and len(np.unique(labels[0])) > _MOST_CATEGORIES
+    if regression and any(np.isnan(y).any() for y in labels):
+        return {}
+    if not regression:
+        labels = [_texts(part[1]) for part in (seen, held, made)]
+    found: dict[str, Any] = {"score": "R2" if regression else "balanced accuracy"}
+    for name, make in (_REGRESSORS if regression else _CLASSIFIERS).items():
+        scores = {}
+        for kind, x, y in (("real", seen[0], labels[0]), ("synthetic", made[0], labels[2])):
+            if not regression and len(np.unique(y)) < 2:
+                continue
+            model = make(seed).fit(x, y)
+            guess = model.predict(held[0])
+            scores[kind] = (
+                float(model.score(held[0], labels[1]))
+                if regression
+                else float(balanced_accuracy_score(labels[1], guess))
+            )
+        found[name] = scores
+    return found
+
+
+def _nearest(seen: Matrix, held: Matrix, made: Matrix) -> dict[str, Any]:
+    index = NearestNeighbors(n_neighbors=1).fit(seen)
+    apart = {
+        "held_out": index.kneighbors(held)[0][:, 0],
+        "synthetic": index.kneighbors(made)[0][:, 0],
+    }
+    near = float(np.quantile(apart["held_out"], 0.05))
+    return {
+        name: {"median": float(np.median(d)), "quantile_05": float(np.quantile(d, 0.05))}
+        for name, d in apart.items()
+    } | {"share_nearer": float((apart["synthetic"] < near).mean())}

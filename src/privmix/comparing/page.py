@@ -1,0 +1,99 @@
+"""A comparison as text and as one HTML page; names and values are escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from typing import Any
+
+_MOST_LINES = 50
+_STYLE = (
+    "body{font-family:sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
+    "table{border-collapse:collapse;margin:1em 0}td,th{padding:.2em .8em;text-align:left;"
+    "border-bottom:1px solid #ccc}.warning{border:2px solid #b00;padding:.6em;font-weight:bold}"
+)
+
+Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+
+
+def tables(found: dict[str, Any]) -> Iterator[Table]:
+    """Yield (title, header, lines) of each part of a comparison; the least alike come first."""
+    records = found["records"]
+    yield (
+        "Records",
+        ("", "number"),
+        [("real", str(records["real"])), ("synthetic", str(records["synthetic"]))],
+    )
+    columns = sorted(found["columns"].items(), key=lambda item: item[1]["likeness"])
+    lines: list[tuple[str, ...]] = [
+        (name, part["kind"], f"{part['likeness']:.3f}") for name, part in columns
+    ]
+    yield "Columns: likeness from 0 to 1", ("column", "kind", "likeness"), lines
+    apart = found["correlations"]
+    yield (
+        "Correlations of pairs",
+        ("difference", ""),
+        [
+            ("mean", f"{apart['mean_difference']:.3f}"),
+            ("largest", f"{apart['largest_difference']:.3f}"),
+        ],
+    )
+    shares = sorted(
+        found["classes"].items(), key=lambda item: -abs(item[1]["real"] - item[1]["synthetic"])
+    )
+    lines = [(n, f"{part['real']:.3f}", f"{part['synthetic']:.3f}") for n, part in shares]
+    yield "Labels: shares", ("label", "real", "synthetic"), lines
+    models = {name: part for name, part in found["models"].items() if name != "score"}
+    lines = [
+        (n, *(_number(part.get(k)) for k in ("real", "synthetic"))) for n, part in models.items()
+    ]
+    score = found["models"].get("score", "score")
+    yield (
+        f"Models tested on real records: {score}",
+        ("model", "trained on real", "on synthetic"),
+        lines,
+    )
+    near = found["nearest"]
+    lines = [
+        (name.replace("_", " "), f"{near[name]['median']:.3f}", f"{near[name]['quantile_05']:.3f}")
+        for name in ("held_out", "synthetic")
+    ]
+    lines.append(("share nearer than 5 % of held-out records", f"{near['share_nearer']:.3f}", ""))
+    yield "Distance to the nearest record", ("records", "median", "5 % quantile"), lines
+
+
+def to_text(found: dict[str, Any]) -> str:
+    """Return a comparison as plain text."""
+    parts = [found["warning"], ""]
+    for title, header, lines in tables(found):
+        shown = lines[:_MOST_LINES]
+        rows = [header, *shown]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+        parts.append(title)
+        parts += ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        if len(lines) > len(shown):
+            parts.append(f"  and {len(lines) - len(shown)} more")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def to_html(found: dict[str, Any]) -> str:
+    """Return a comparison as one page without scripts, links or anything from elsewhere."""
+    body = [f'<p class="warning">{escape(found["warning"])}</p>']
+    for title, header, lines in tables(found):
+        cells = "".join(f"<th>{escape(text)}</th>" for text in header)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in line) + "</tr>\n"
+            for line in lines
+        )
+        body.append(f"<h2>{escape(title)}</h2>\n<table><tr>{cells}</tr>\n{rows}</table>")
+    joined = "\n".join(body)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>Records and synthetic records</title><style>{_STYLE}</style></head>\n"
+        f"<body><h1>Records and synthetic records</h1>\n{joined}\n</body></html>\n"
+    )
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

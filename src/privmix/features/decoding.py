@@ -1,0 +1,201 @@
+"""From vectors back to the rows of a table, by the public schema of its columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privmix.table_schema import (
+    BooleanColumn,
+    CategoricalColumn,
+    Column,
+    DatetimeColumn,
+    NumericColumn,
+    TableSchema,
+)
+
+Matrix = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+_MICROSECONDS = 1e6
+_SWEEPS = 6
+# Beyond so many categories their shares are left as the vectors have them.
+_MOST_MATCHED = 64
+_NEVER = -1e9
+# A value is divided by the share of records that have one, but not by less.
+_LEAST_PRESENT = 0.05
+
+
+def cannot_decode(schema: TableSchema) -> str | None:
+    """Say why vectors of a schema do not show a row, or return None."""
+    if schema.fourier is not None:
+        return "random Fourier features cannot be undone"
+    for column in schema.columns:
+        if isinstance(column, CategoricalColumn) and column.categories is None:
+            return "hashed categories cannot be undone"
+    return None
+
+
+def exact_coordinates(schema: TableSchema) -> NDArray[np.bool_]:
+    """Mark coordinates of columns whose part of a vector has norm 1, whatever the value."""
+    marks: list[bool] = []
+    for column in schema.columns:
+        exact = isinstance(column, BooleanColumn) or (
+            isinstance(column, CategoricalColumn) and column.unknown == "other"
+        )
+        marks += [exact] * column.width
+    return np.array(marks + [True] * schema.constant, dtype=bool)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """How a column chooses among its categories, or between a value and none.
+
+    Attributes:
+        column: The column.
+        start: Its first coordinate.
+        biases: (groups, J) what is added to the scores of a group's records before the largest wins.
+        present: (groups,) share of the group's records that have a value.
+
+    """
+
+    column: Column
+    start: int
+    biases: Matrix
+    present: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TableDecoder:
+    """Turns vectors into rows whose values are all within the schema's bounds and categories.
+
+    A category is the one of largest coordinate, after biases that give every category the share that
+    its coordinate has on average, within each group of records: coordinates of one-hot columns average
+    to shares, the largest coordinate alone would favour the frequent. Numbers and dates are clamped.
+    A value beyond the categories (``other``) has no text, so that one of the categories stands in.
+
+    Attributes:
+        schema: The columns.
+
+    """
+
+    schema: TableSchema
+    choices: tuple[_Choice, ...]
+
+    @classmethod
+    def fit(cls, schema: TableSchema, vectors: Matrix, groups: Indices, num_groups: int) -> Self:
+        """Match shares on vectors of the kind to be decoded.
+
+        Args:
+            schema: The columns; see :func:`cannot_decode`.
+            vectors: (count, width) vectors.
+            groups: (count,) group of each vector, such as its class.
+            num_groups: Number of groups.
+
+        """
+        choices, start = [], 0
+        for column in schema.columns:
+            scores = _scores(column, vectors[:, start : start + column.width])
+            members = [scores[groups == group] for group in range(num_groups)]
+            shares = [_shares(part) if len(part) else _shares(scores) for part in members]
+            biases = np.array([_biases(p, s) for p, s in zip(members, shares, strict=True)])
+            present = np.array([1 - share[-1] if column.nullable else 1.0 for share in shares])
+            choices.append(_Choice(column, start, biases, present))
+            start += column.width
+        return cls(schema, tuple(choices))
+
+    def decode(self, vectors: Matrix, groups: Indices) -> pa.Table:
+        """Return the rows of (count, width) vectors of the given groups, an Arrow table."""
+        return pa.table({c.column.name: _values(c, vectors, groups) for c in self.choices})
+
+
+def _scores(column: Column, part: Matrix) -> Matrix:
+    """Return (count, J) scores of what a cell can be, whose means are shares; missing is last."""
+    missing = part[:, -1:] if column.nullable else np.zeros((len(part), 0))
+    absent = missing if column.nullable else 0.0
+    if isinstance(column, CategoricalColumn):
+        assert column.categories is not None
+        return np.hstack([part[:, : len(column.categories)], missing])
+    if isinstance(column, BooleanColumn):
+        value = part[:, :1]
+        return np.hstack([(1 - absent - value) / 2, (1 - absent + value) / 2, missing])
+    there = np.ones((len(part), 1)) - absent
+    return np.hstack([there, missing])
+
+
+def _shares(scores: Matrix) -> NDArray[np.float64]:
+    shares = np.maximum(scores.mean(axis=0), 0.0)
+    if shares.sum() <= 0:
+        shares = np.ones_like(shares)
+    return np.asarray(shares / shares.sum())
+
+
+def _biases(scores: Matrix, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return what to add to scores so that each wins as often as its share, by coordinate ascent."""
+    count, width = scores.shape
+    biases = np.zeros(width)
+    if width == 1 or width > _MOST_MATCHED or count < 2:
+        return biases
+    biases[shares <= 0] = _NEVER
+    for _ in range(_SWEEPS if width > 2 else 1):
+        for j in np.flatnonzero(shares > 0):
+            lifted = scores + biases
+            lifted[:, j] = -np.inf
+            margins = scores[:, j] - lifted.max(axis=1)
+            biases[j] = -np.quantile(margins, min(max(1 - shares[j], 0.0), 1.0))
+    return biases
+
+
+def _values(choice: _Choice, vectors: Matrix, groups: Indices) -> pa.Array:
+    column = choice.column
+    part = vectors[:, choice.start : choice.start + column.width]
+    chosen = (_scores(column, part) + choice.biases[groups]).argmax(axis=1)
+    missing = np.zeros(len(part), dtype=bool)
+    if column.nullable:
+        missing = chosen == choice.biases.shape[1] - 1
+    if isinstance(column, CategoricalColumn):
+        assert column.categories is not None
+        return _texts(column.categories, chosen, missing)
+    if isinstance(column, BooleanColumn):
+        return pa.array(chosen == 1, mask=missing)
+    share = np.maximum(choice.present[groups], _LEAST_PRESENT)
+    scaled = np.clip(part[:, 0] / share, -1.0, 1.0)
+    if isinstance(column, NumericColumn | DatetimeColumn):
+        lower, upper = column.limits
+        numbers = lower / 2 + upper / 2 + scaled * (upper / 2 - lower / 2)
+        numbers = np.clip(numbers, lower, upper)
+        if isinstance(column, NumericColumn):
+            return pa.array(numbers, mask=missing)
+        return _times(column, numbers, missing)
+    last = len(column.categories) - 1
+    return _texts(column.categories, np.rint((scaled + 1) / 2 * last).astype(np.int64), missing)
+
+
+def _texts(categories: tuple[str, ...], index: Indices, missing: NDArray[np.bool_]) -> pa.Array:
+    """Return categories; as integers if all of them are written like integers."""
+    values: Any = pa.array(categories, pa.string())
+    if all(_is_integer(text) for text in categories):
+        values = pa.array([int(text) for text in categories], pa.int64())
+    return values.take(pa.array(index, mask=missing))
+
+
+def _is_integer(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(text) < 18 and str(int(text)) == text
+
+
+def _times(column: DatetimeColumn, seconds: Matrix, missing: NDArray[np.bool_]) -> pa.Array:
+    """Return times as timestamps, or as texts where the schema says how they are written."""
+    if len(column.earliest) == len(column.latest) == len("2000-01-01"):  # days, not times
+        lower, _ = column.limits
+        seconds = np.maximum(np.floor(seconds / 86400) * 86400, lower)
+    if column.format is not None:
+        texts = [datetime.fromtimestamp(s, UTC).strftime(column.format) for s in seconds]
+        return pa.array(texts, pa.string(), mask=missing)
+    micros = np.rint(seconds * _MICROSECONDS).astype(np.int64)
+    return pa.array(micros, pa.int64(), mask=missing).cast(pa.timestamp("us"))

@@ -1,0 +1,36 @@
+"""Predictions as a table: one row for each record, in their order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from privmix.learners.base import LinearRegressor
+
+
+def prediction_table(model: Any, features: Any) -> pa.Table:
+    """Predict records.
+
+    Args:
+        model: A learner of releases, or a model of ``privmix fit``.
+        features: As the model's ``predict`` takes them.
+
+    Returns:
+        Of numbers: a column for each output, by its name. Else ``label``, the likeliest class, its
+        ``probability``, and ``probability of CLASS`` for each class.
+
+    """
+    if isinstance(model, LinearRegressor):
+        found = model.predict(features).reshape(-1, len(model.output_names_))
+        return pa.table({str(name): found[:, k] for k, name in enumerate(model.output_names_)})
+    shares = np.asarray(model.predict_proba(features))
+    names = model.classes_.tolist()
+    best = shares.argmax(axis=1)
+    columns: dict[str, Any] = {
+        "label": pa.array([names[k] for k in best]),
+        "probability": shares[np.arange(len(best)), best],
+    }
+    columns |= {f"probability of {name}": shares[:, k] for k, name in enumerate(names)}
+    return pa.table(columns)

@@ -1,0 +1,332 @@
+"""What a release says of its records, as distributions that records can be drawn from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privmix import _validate
+from privmix.learners.adaptive import round_class_sizes
+from privmix.learners.base import HybridLike, Matrix, ReleaseLike, Vector, target_of
+from privmix.learners.class_means import Offsets
+from privmix.learners.discriminant import residual_spectrum
+from privmix.learners.moments import RowMoments, class_means
+from privmix.learners.population import (
+    PopulationMoments,
+    TargetMoments,
+    hybrid_moments,
+    mixed_moments,
+    target_moments,
+)
+from privmix.learners.regression import shrunk_least_squares
+from privmix.preprocess import Intercept, UnitNorm
+from privmix.publishing.release import Release
+from privmix.theory.spectrum import signal_variances
+
+_TINY = np.finfo(float).tiny
+# A class of fewer records than this share of the average is drawn as if it had as many: its offset
+# is divided by its size, and so is its noise.
+_LEAST_SIZE = 0.1
+MIXED_DESIGNS = ("poisson", "signed", "uniform", "transposed", "hierarchical")
+DESIGNS = (*MIXED_DESIGNS, "stratified", "hybrid")
+
+
+class RecordModel(Protocol):
+    """A distribution of records as they were mixed, with labels."""
+
+    def draw(self, count: int, random: np.random.Generator) -> tuple[Matrix, NDArray[Any]]:
+        """Draw (count, d) features, and labels: (count,) class indices, or (count, K) values."""
+
+
+@dataclass(frozen=True)
+class ClassModel:
+    """Gaussian classes with one covariance, scaled to the norm that all records have, if they do.
+
+    Attributes:
+        prior: (K,) probabilities of the classes.
+        means: (K, d).
+        stddevs: (r,) standard deviations along the basis.
+        basis: (d, r) orthonormal.
+        norm: What all records' norm is, or None.
+
+    """
+
+    prior: Vector
+    means: Matrix
+    stddevs: Vector
+    basis: Matrix
+    norm: float | None
+
+    @classmethod
+    def of(cls, release: ReleaseLike, prior: Vector) -> Self:
+        """Estimate from the rows of a release whose records have one class each."""
+        norm = common_norm(release)
+        if release.design == "stratified":
+            return cls._isotropic(release, prior, norm)
+        if release.design == "hybrid":
+            moments = _with_sizes(hybrid_moments(*cast(HybridLike, release).tables), prior)
+        else:
+            moments = mixed_moments(release)
+        means = moments.mean + class_offsets(moments.offsets, moments.offset_noise, prior)
+        posterior = Offsets.of(moments.offsets, moments.offset_noise).posterior
+        variances, basis = residual_spectrum(moments, posterior)
+        left = _trace(moments) - _scatter_trace(means, moments.mean, prior)
+        if norm is not None:
+            left = norm**2 - float(prior @ (means**2).sum(axis=1))
+        return cls(prior, means, np.sqrt(scaled_to_trace(variances, left)), basis, norm)
+
+    @classmethod
+    def _isotropic(cls, release: ReleaseLike, prior: Vector, norm: float | None) -> Self:
+        """Class sums alone say nothing of how records vary, but that none is beyond the clip norm."""
+        sums, noise = class_means(release)
+        mean = sums.mean(axis=0)
+        sizes = prior * len(prior)
+        means = mean + class_offsets(sums - np.outer(sizes, mean), noise, prior)
+        width = len(mean)
+        left = release.feature_clip_norm**2 - float(prior @ (means**2).sum(axis=1))
+        variances = np.full(width, max(left, 0.0) / width)
+        return cls(prior, means, np.sqrt(variances), np.eye(width), norm)
+
+    def draw(self, count: int, random: np.random.Generator) -> tuple[Matrix, NDArray[np.int64]]:
+        """Draw records; every class has its share of them, up to one."""
+        places = (np.arange(count) + random.random()) / count
+        labels = np.searchsorted(np.cumsum(self.prior)[:-1], places, side="right")
+        labels = random.permutation(labels).astype(np.int64)
+        noise = random.standard_normal((count, len(self.stddevs))) * self.stddevs
+        features = self.means[labels] + noise @ self.basis.T
+        return _scaled(features, self.norm), labels
+
+
+@dataclass(frozen=True)
+class TargetModel:
+    """Gaussian records with label vectors that are linear in them, but for a spread.
+
+    Attributes:
+        features_mean: (d,).
+        targets_mean: (J,).
+        stddevs: (d,) standard deviations of the features along the basis.
+        basis: (d, d) orthonormal.
+        coef: (J, d).
+        spread: (J,) standard deviation of a target around the linear model.
+        norm: What all records' norm is, or None.
+
+    """
+
+    features_mean: Vector
+    targets_mean: Vector
+    stddevs: Vector
+    basis: Matrix
+    coef: Matrix
+    spread: Vector
+    norm: float | None
+
+    @classmethod
+    def of(cls, release: ReleaseLike, constant: int | None = None) -> Self:
+        """Estimate from rows with label vectors.
+
+        Args:
+            release: A release of design ``poisson``, ``signed``, ``uniform`` or ``transposed``.
+            constant: Position of a feature that is one number for all records, if there is one.
+                It shows the means of signed rows.
+
+        """
+        moments = target_moments(release)
+        if release.design == "signed":
+            moments = _with_means(moments, release, constant)
+        coef, _ = shrunk_least_squares(moments, release.mix_size, release.sampling_prob)
+        eigenvalues, basis = np.linalg.eigh(moments.covariance)
+        variances = signal_variances(eigenvalues, moments.noise, moments.num_rows)
+        norm, x = common_norm(release), moments.features_mean
+        trace = float(np.trace(moments.covariance)) - len(x) * moments.noise
+        left = trace if norm is None else norm**2 - float(x @ x)
+        variances = scaled_to_trace(variances, left)
+        explained = ((coef @ basis) ** 2 * variances).sum(axis=1)
+        rest = moments.variance - moments.target_noise - explained
+        return cls(
+            features_mean=x,
+            targets_mean=moments.targets_mean,
+            stddevs=np.sqrt(variances),
+            basis=basis,
+            coef=coef,
+            spread=np.sqrt(np.maximum(rest, 0.0)),
+            norm=norm,
+        )
+
+    def draw(self, count: int, random: np.random.Generator) -> tuple[Matrix, Matrix]:
+        """Draw records and their label vectors, which no bound has been applied to."""
+        noise = random.standard_normal((count, len(self.stddevs))) * self.stddevs
+        shift = noise @ self.basis.T
+        own = random.standard_normal((count, len(self.spread))) * self.spread
+        targets = self.targets_mean + shift @ self.coef.T + own
+        return _scaled(self.features_mean + shift, self.norm), targets
+
+
+def common_norm(release: ReleaseLike) -> float | None:
+    """Return the norm that all records were mixed with, where the steps say so; else None.
+
+    An intercept counts for nothing: what it appends is no feature.
+    """
+    preprocessor = getattr(release, "preprocessor", None)
+    if preprocessor is not None and preprocessor.steps:
+        steps = [step for step in preprocessor.steps if step.step != "class_counts"]
+        rest = 1.0
+        if isinstance(steps[-1:][0] if steps else None, Intercept):
+            rest = 1 - steps.pop().share
+        if steps and isinstance(steps[-1], UnitNorm):
+            return float(np.sqrt(rest) * release.feature_clip_norm)
+    return None
+
+
+def intercept_of(release: ReleaseLike) -> float | None:
+    """Return the constant that is the last coordinate of records as mixed, or None."""
+    preprocessor = getattr(release, "preprocessor", None)
+    last: Any = preprocessor.steps[-1] if preprocessor is not None and preprocessor.steps else None
+    if last is None or last.step != "intercept":
+        return None
+    return float(np.sqrt(last.share) * release.feature_clip_norm)
+
+
+def class_prior(
+    release: ReleaseLike, given: NDArray[np.float64] | str | None
+) -> tuple[Vector, str]:
+    """Return the classes' probabilities, and where they are from.
+
+    ``given`` is K numbers, ``counts``, ``estimated``, ``equal`` or None: counts if the release has
+    them, else estimated from label weights, else equal.
+    """
+    count = release.num_classes
+    if given is not None and not isinstance(given, str):
+        prior = np.asarray(given, dtype=np.float64)
+        total = float(prior.sum()) if prior.shape == (count,) else 0.0
+        if not (total > 0 and np.isfinite(total) and (prior >= 0).all()):
+            allowed = f"{count} numbers, none negative and not all 0"
+            _validate.fail("class_prior", allowed, np.asarray(given).tolist())
+        return prior / total, "given"
+    preprocessor = getattr(release, "preprocessor", None)
+    counts = None if preprocessor is None else preprocessor.class_counts
+    if isinstance(given, str):
+        _validate.one_of("class_prior", given, ("counts", "estimated", "equal"))
+    if given == "counts" or (given is None and counts is not None):
+        if counts is None:
+            _validate.fail("class_prior", "a release whose preprocessing has class counts", given)
+        return _shares(np.asarray(counts, dtype=np.float64)), "counts"
+    mixed = release.design in MIXED_DESIGNS
+    counting = release.design == "adaptive" and intercept_of(release) is not None
+    if given == "estimated" and not (mixed or counting):
+        allowed = "estimated for rows with label weights, or rounds with an intercept"
+        _validate.fail("class_prior", allowed, release.design)
+    if given == "equal" or not (mixed or counting):
+        return np.full(count, 1 / count), "equal"
+    if counting:
+        published = cast(Release, release)
+        first = next(published.iter_rounds())
+        return round_class_sizes(published, first.features), "estimated"
+    return _estimated_prior(release), "estimated"
+
+
+def _estimated_prior(release: ReleaseLike) -> Vector:
+    """Shrink the classes' shares towards each other, by what chance alone would tell them apart.
+
+    The shares' own errors are judged by folds of the rows: they vary among halves.
+    """
+    halves = RowMoments.folds(release, 2)
+    first, second = (mixed_moments(release, half).class_sizes for half in halves)
+    sizes = mixed_moments(release, halves[0] + halves[1]).class_sizes
+    sizes = np.maximum(sizes, 0.0)
+    average = float(sizes.mean())
+    if average <= 0:
+        return np.full(len(sizes), 1 / len(sizes))
+    error = float(((first - second) ** 2).mean()) / 4
+    spread = float(((sizes - average) ** 2).mean())
+    gain = max(spread - error, 0.0) / max(spread, _TINY)
+    return _shares(average + gain * (sizes - average))
+
+
+def _shares(sizes: Vector) -> Vector:
+    sizes = np.maximum(sizes, 0.0)
+    return sizes / sizes.sum() if sizes.any() else np.full(len(sizes), 1 / len(sizes))
+
+
+def _with_sizes(moments: PopulationMoments, prior: Vector) -> PopulationMoments:
+    """Take offsets of class sums from the mean by the classes' sizes as they are drawn.
+
+    The sizes that the sums' lengths show suppose that class means are alike in length.
+    """
+    sizes = prior * len(prior)
+    offsets = moments.offsets + np.outer(moments.class_sizes - sizes, moments.mean)
+    return replace(moments, offsets=offsets, class_sizes=sizes)
+
+
+def class_offsets(offsets: Matrix, noise: float, prior: Vector) -> Matrix:
+    """Return (K, d) class means less the overall mean: likeliest directions, unbiased lengths.
+
+    The posterior of ``Offsets`` has the least error, not the length of a class's offset: with fewer
+    classes than features it is too long, with hardly any noise too short. Records drawn around it
+    would be easier or harder to tell apart than those of the release. So all offsets are scaled to
+    the mean square that the offsets have beyond the noise.
+    """
+    posterior = Offsets.of(offsets, noise).posterior
+    square = max(float((offsets**2).sum()) - offsets.size * noise, 0.0)
+    factor = np.sqrt(square / max(float((posterior**2).sum()), _TINY))
+    sizes = np.maximum(prior * len(prior), _LEAST_SIZE)
+    return np.asarray(factor * posterior / sizes[:, None])
+
+
+def _scatter_trace(means: Matrix, mean: Vector, prior: Vector) -> float:
+    return float(prior @ ((means - mean) ** 2).sum(axis=1))
+
+
+def _trace(moments: PopulationMoments) -> float:
+    """Mean square of a record less the mean record: unbiased, whatever the noise."""
+    return float(np.trace(moments.covariance)) - len(moments.mean) * moments.noise
+
+
+def scaled_to_trace(variances: Vector, trace: float) -> Vector:
+    """Scale variances so that they add up to ``trace``; noise made them too large together."""
+    trace, total = max(trace, 0.0), float(variances.sum())
+    if total <= 0:
+        return np.full(len(variances), trace / len(variances))
+    return np.asarray(variances * (trace / total))
+
+
+def _with_means(
+    moments: TargetMoments, release: ReleaseLike, constant: int | None
+) -> TargetMoments:
+    """Centre what signed rows show, raw second moments, by means that these hold themselves.
+
+    The second moments of a feature that is one number for all records, and of anything else, are
+    that number times means. Labels of 0 and 1 have their shares as squares; weights of classes that
+    add up to one have means as the sums of their products. Where nothing shows a mean it stays 0.
+    """
+    x, y = moments.features_mean, moments.targets_mean
+    if constant is not None:
+        square = float(moments.covariance[constant, constant]) - moments.noise
+        if square > 0:
+            x = moments.covariance[constant] / np.sqrt(square)
+            x[constant] = np.sqrt(square)
+            y = moments.cross[:, constant] / np.sqrt(square)
+    elif target_of(release) == "multilabel":
+        y = np.maximum(moments.variance - moments.target_noise, 0.0)
+    elif target_of(release) == "soft":
+        rows = RowMoments.of(release)
+        products = release.mix_size / rows.count * rows.label_gram
+        x = moments.cross.sum(axis=0)
+        y = products.sum(axis=0) - moments.target_noise
+    return replace(
+        moments,
+        features_mean=x,
+        targets_mean=y,
+        covariance=moments.covariance - np.outer(x, x),
+        cross=moments.cross - np.outer(y, x),
+        variance=moments.variance - y**2,
+    )
+
+
+def _scaled(features: Matrix, norm: float | None) -> Matrix:
+    if norm is None:
+        return features
+    lengths = np.linalg.norm(features, axis=1, keepdims=True)
+    return np.asarray(features * (norm / np.maximum(lengths, _TINY)))

@@ -1,0 +1,436 @@
+"""Draw synthetic records from a release: labelled records that any learner can be fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+
+from privmix import _validate
+from privmix._validate import FrozenModel
+from privmix.features.decoding import TableDecoder, cannot_decode, exact_coordinates
+from privmix.features.tabular import TabularExtractor
+from privmix.inputs.extractor import ExtractorIdentity
+from privmix.learners.base import (
+    Matrix,
+    ReleaseOrFolder,
+    as_release,
+    target_of,
+)
+from privmix.learners.record_model import (
+    DESIGNS,
+    ClassModel,
+    TargetModel,
+    class_prior,
+    intercept_of,
+)
+from privmix.learners.regression import REGRESSION_DESIGNS
+from privmix.learners.round_model import round_model
+from privmix.preprocess import Preprocessor
+from privmix.preprocess.inverse import Inverse, radii
+from privmix.schema import Target
+from privmix.table_schema import TableSchema
+
+STATEMENT = "synthetic: resembles, is not, any record"
+_CHUNK = 4096
+_PILOT = 4096
+_PILOT_PER_CLASS = 256
+# With more classes than this, a table's shares are matched for all of them together.
+_MOST_GROUPS = 16
+_PILOT_STREAM = 2**40
+_SEEDS = 2**63
+# Numbers whose spread nothing shows are spread until this share of them leaves the bounds.
+_BEYOND_BOUNDS = 0.05
+
+Space = Literal["table", "features", "preprocessed"]
+Lengths = Literal["known", "clip norm", "bounds"]
+
+
+class SyntheticFacts(FrozenModel):
+    """What a file of synthetic records says about itself; public, JSON in and out.
+
+    Attributes:
+        statement: What the records are.
+        release: Name of the release's folder.
+        certificate_digest: SHA-256 of its certificate.
+        guarantee: The release's guarantee, which holds for the records as well: they are
+            post-processing and cost nothing.
+        private: False for a release made with a test seed.
+        target: What labels are.
+        num_records: How many records were asked for.
+        seed: Of the draw.
+        class_prior: Where the classes' shares are from: ``given``, ``counts``, ``estimated`` from
+            label weights, ``equal``; None for targets that are no classes.
+        space: ``table``: rows with the schema's columns; ``features``: vectors as they were given to
+            the release; ``preprocessed``: vectors as they were mixed, since a step cannot be undone:
+            apply the release's ``preprocessor`` to records to classify.
+        lengths: ``known``; or what records' lengths were assumed to follow where a step has scaled
+            all to one: the clip norm, or the bounds of numbers.
+        notes: What is not as it would be in the table or the records.
+        extractor: Identity of the release's extractor, or None.
+
+    """
+
+    format_version: Literal[1] = 1
+    statement: str = STATEMENT
+    release: str | None
+    certificate_digest: str | None
+    guarantee: str | None
+    private: bool
+    target: Target
+    num_records: int
+    seed: int
+    class_prior: str | None
+    space: Space
+    lengths: Lengths
+    notes: tuple[str, ...] = ()
+    extractor: ExtractorIdentity | None = None
+    privmix_version: str
+
+
+class Chunk(NamedTuple):
+    """A run of synthetic records: features, labels, and rows of the table if there is one."""
+
+    features: NDArray[np.float32]
+    labels: NDArray[Any]
+    table: pa.Table | None
+
+
+@dataclass(frozen=True)
+class SyntheticRecords:
+    """Synthetic records in memory; ``X, y = records`` gives what scikit-learn takes.
+
+    Attributes:
+        labels: (count,) classes or numbers, or (count, K) indicators, weights or numbers.
+        facts: What they are and where they are from.
+        names: Names of the label columns.
+        feature_names: Names of the columns of features: the release's, or ``x0``, ``x1`` and so on.
+        table: Rows with the schema's columns, an Arrow table; None for features.
+
+    """
+
+    labels: NDArray[Any]
+    facts: SyntheticFacts
+    names: tuple[str, ...]
+    feature_names: tuple[str, ...]
+    table: pa.Table | None
+    vectors: NDArray[np.float32] | None
+    schema: TableSchema | None
+
+    @cached_property
+    def features(self) -> NDArray[np.float32]:
+        """(count, d) feature vectors; for a table, those of the ``tabular`` extractor."""
+        if self.vectors is not None:
+            return self.vectors
+        assert self.schema is not None
+        return TabularExtractor(self.schema).transform(self.table)
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        yield self.features
+        yield self.labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def to_arrow(self) -> pa.Table:
+        """Return columns, of the table or of features, and labels as one Arrow table."""
+        none = np.zeros((len(self), 0), dtype=np.float32)
+        chunk = Chunk(none if self.vectors is None else self.vectors, self.labels, self.table)
+        return arrow_table(chunk, self.names, self.feature_names)
+
+    def to_pandas(self) -> Any:
+        """Return columns and labels as a pandas data frame."""
+        return self.to_arrow().to_pandas()
+
+
+def arrow_table(chunk: Chunk, names: tuple[str, ...], feature_names: tuple[str, ...]) -> pa.Table:
+    """Return a run of records as an Arrow table: columns or features, then labels."""
+    if chunk.table is None:
+        vectors = np.ascontiguousarray(chunk.features.T)
+        columns = {name: pa.array(v) for name, v in zip(feature_names, vectors, strict=True)}
+    else:
+        columns = {name: chunk.table[name] for name in chunk.table.column_names}
+    labels = chunk.labels[:, None] if chunk.labels.ndim == 1 else chunk.labels
+    for j, name in enumerate(names):
+        if name in columns:
+            _validate.fail("label", f"another name than the column's, {name}", name)
+        columns[name] = pa.array(
+            labels[:, j].tolist() if labels.dtype.kind == "U" else labels[:, j]
+        )
+    return pa.table(columns)
+
+
+def synthesize(
+    release: ReleaseOrFolder,
+    num_records: int,
+    *,
+    seed: int = 0,
+    class_prior: ArrayLike | Literal["counts", "estimated", "equal"] | None = None,
+    label: str = "label",
+) -> SyntheticRecords:
+    """Draw labelled records from the population that a release describes.
+
+    They are post-processing of published rows: they cost no budget and read no private record.
+    Class means, the records' covariance and the classes' shares are the noise-aware learners'
+    estimates; see ``privmix.learners.record_model``. A record drawn resembles the records, it is none
+    of them, and it is no better protected or worse than the release.
+
+    Args:
+        release: A release, or its folder, of any design.
+        num_records: How many records to draw; nothing to do with how many there were.
+        seed: Any integer from 0 on. The same release, number and seed give the same bits on one machine.
+        class_prior: Shares of the classes: K numbers; ``counts`` that the release has paid for;
+            ``estimated`` from label weights; ``equal``; None takes the first of these that the release
+            allows.
+        label: Name of the label column, where there is one.
+
+    Returns:
+        Records in memory. :class:`Synthesizer` yields them in runs.
+
+    Raises:
+        InvalidInputError: Another design or prior, or rows that hold every record.
+
+    """
+    source = Synthesizer(release, seed=seed, class_prior=class_prior, label=label)
+    chunks = list(source.chunks(num_records))
+    tables = [chunk.table for chunk in chunks if chunk.table is not None]
+    return SyntheticRecords(
+        labels=np.concatenate([chunk.labels for chunk in chunks]),
+        facts=source.facts(num_records),
+        names=source.names,
+        feature_names=source.feature_names,
+        table=pa.concat_tables(tables) if tables else None,
+        vectors=None if tables else np.concatenate([chunk.features for chunk in chunks]),
+        schema=source.table_schema,
+    )
+
+
+class Synthesizer:
+    """A source of synthetic records, run by run; arguments as :func:`synthesize` has them.
+
+    Attributes:
+        release: The release.
+        names: Names of the label columns.
+        table_schema: Columns of the rows, where they are decoded; else None.
+        image_shape: (channels, height, width) of features that are pixels; else None.
+
+    """
+
+    def __init__(
+        self,
+        release: ReleaseOrFolder,
+        *,
+        seed: int = 0,
+        class_prior: ArrayLike | str | None = None,
+        label: str = "label",
+    ) -> None:
+        self.release = as_release(release)
+        self.seed = _validate.integer("seed", seed, at_least=0, at_most=_SEEDS)
+        self._target: Target = target_of(self.release)
+        self._table = getattr(getattr(self.release, "schema", None), "table", None)
+        self._classes = np.array(self.release.classes)
+        self._prior_source: str | None = None
+        self._model = self._estimated(class_prior)
+        several = self._target in ("multilabel", "soft") or len(self.release.classes) > 1
+        outputs = tuple(map(str, self.release.classes))
+        self.names = (label,) if self._target == "class" else outputs if several else (label,)
+        self._inverse, self._is_preprocessed = self._undoing()
+        reason = None if self._table is None else cannot_decode(self._table)
+        decodes = self._table is not None and reason is None and not self._is_preprocessed
+        self.table_schema = self._table if decodes else None
+        self._notes = () if reason is None else (f"features, no table: {reason}",)
+        extractor = getattr(getattr(self.release, "certificate", None), "extractor", None)
+        self.image_shape: tuple[int, int, int] | None = None
+        pixels = extractor is not None and extractor.name == "pixels"
+        if extractor is not None and pixels and not self._is_preprocessed:
+            size = int(extractor.parameters["size"])
+            self.image_shape = (int(extractor.parameters["channels"]), size, size)
+        self._radius: float | None = None
+        self._lengths: Lengths = "known"
+        self._thresholds: NDArray[np.float64] | None = None
+        self._decoder: TableDecoder | None = None
+        self._prepare()
+
+    def _estimated(self, prior: ArrayLike | str | None) -> ClassModel | TargetModel:
+        release = self.release
+        if self._target == "class":
+            _validate.one_of("release.design", release.design, (*DESIGNS, "adaptive"))
+            given = prior if prior is None or isinstance(prior, str) else np.asarray(prior, float)
+            shares, self._prior_source = class_prior(release, given)
+            if release.design == "adaptive":
+                return round_model(release, shares)
+            return ClassModel.of(release, shares)
+        _validate.one_of("release.design", release.design, REGRESSION_DESIGNS)
+        if prior is not None:
+            _validate.fail("class_prior", f"none for target {self._target}", "one")
+        plain = getattr(release, "preprocessor", None) is None
+        constant = None
+        if self._table is not None and self._table.constant and plain:
+            constant = self._table.num_features - 1
+        return TargetModel.of(release, constant)
+
+    def _undoing(self) -> tuple[Inverse | None, bool]:
+        preprocessor: Preprocessor | None = getattr(self.release, "preprocessor", None)
+        if preprocessor is None:
+            return None, False
+        inverse = Inverse.of(preprocessor)
+        return inverse, inverse is None
+
+    def _prepare(self) -> None:
+        """Find lengths, shares of categories and thresholds of labels on a draw of their own."""
+        random = np.random.Generator(np.random.PCG64([self.seed, _PILOT_STREAM]))
+        model, groups, count = self._model, 1, _PILOT
+        if isinstance(model, ClassModel):
+            if len(model.prior) <= _MOST_GROUPS:
+                groups = len(model.prior)
+            count = max(_PILOT, _PILOT_PER_CLASS * groups)
+            model = replace(model, prior=np.full(len(model.prior), 1 / len(model.prior)))
+        mixed, labels = model.draw(count, random)
+        self._find_lengths(mixed)
+        if self._target == "multilabel":
+            assert isinstance(model, TargetModel)
+            shares = np.clip(model.targets_mean, 0.0, 1.0)
+            self._thresholds = np.array(
+                [np.quantile(y, 1 - s) for y, s in zip(labels.T, shares, strict=True)]
+            )
+        if self.table_schema is not None:
+            members = self._groups(labels, groups)
+            vectors = self._undo(mixed)
+            self._decoder = TableDecoder.fit(self.table_schema, vectors, members, groups)
+        self._num_groups = groups
+
+    def _groups(self, labels: NDArray[Any], groups: int) -> NDArray[np.int64]:
+        return labels if groups > 1 else np.zeros(len(labels), dtype=np.int64)
+
+    def _find_lengths(self, mixed: Matrix) -> None:
+        """Find the radius at which public facts about the vectors hold, where a step has lost it."""
+        inverse = self._inverse
+        if inverse is None or not inverse.loses_lengths:
+            return
+        self._lengths = "clip norm"
+        last, unit = (
+            inverse.stretches[-1],
+            mixed / np.maximum(np.linalg.norm(mixed, axis=1, keepdims=True), np.finfo(float).tiny),
+        )
+        directions = last.scale * unit
+        if self.table_schema is not None:
+            exact = exact_coordinates(self.table_schema)
+            if exact.any():
+                # Columns with a part of norm 1 show how far a record is from the mean.
+                norm = float(np.sqrt(self._exact_columns()))
+                found = radii(last.offset[exact], directions[:, exact], norm)
+                self._radius, self._lengths = float(np.median(found)), "known"
+            else:
+                self._radius, self._lengths = _within(last.offset, directions), "bounds"
+        elif self.image_shape is not None:
+            # Values in [0, 1] of mean c have a variance of at most c (1 - c).
+            mean = np.clip(last.offset, 0.0, 1.0)
+            self._radius, self._lengths = float(np.sqrt((mean * (1 - mean)).sum())), "bounds"
+
+    def _exact_columns(self) -> int:
+        assert self.table_schema is not None
+        exact, start, count = exact_coordinates(self.table_schema), 0, 0
+        for column in self.table_schema.columns:
+            count += bool(exact[start])
+            start += column.width
+        return count + int(self.table_schema.constant)
+
+    def _undo(self, mixed: Matrix) -> Matrix:
+        vectors = mixed if self._inverse is None else self._inverse.undo(mixed, self._radius)
+        if vectors.shape[1] < self.num_features:  # what was mixed had a constant at its end
+            constant = np.full((len(vectors), 1), intercept_of(self.release) or 0.0)
+            vectors = np.hstack([vectors, constant])
+        return np.clip(vectors, 0.0, 1.0) if self.image_shape is not None else vectors
+
+    def chunks(self, num_records: int) -> Iterator[Chunk]:
+        """Yield runs of records, at most 4,096 at a time, ``num_records`` in all."""
+        _validate.integer("num_records", num_records)
+        for number, start in enumerate(range(0, num_records, _CHUNK)):
+            count = min(_CHUNK, num_records - start)
+            random = np.random.Generator(np.random.PCG64([self.seed, number]))
+            mixed, labels = self._model.draw(count, random)
+            vectors = self._undo(mixed)
+            table = None
+            if self._decoder is not None:
+                table = self._decoder.decode(vectors, self._groups(labels, self._num_groups))
+            yield Chunk(vectors.astype(np.float32), self._labelled(labels), table)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of features: those that the schema states for records as given, or else numbered."""
+        stated = getattr(getattr(self.release, "schema", None), "feature_names", None)
+        if stated is not None and len(stated) == self.num_features:
+            return tuple(stated)
+        return tuple(f"x{i}" for i in range(self.num_features))
+
+    @property
+    def num_features(self) -> int:
+        """Width of a feature vector."""
+        if self._inverse is not None:
+            return len(self._inverse.stretches[-1].offset)
+        return self.release.num_features
+
+    def features_of(self, chunk: Chunk) -> NDArray[np.float32]:
+        """Return a run's feature vectors; of a table's rows, those of the ``tabular`` extractor."""
+        if chunk.table is None:
+            return chunk.features
+        assert self.table_schema is not None
+        return TabularExtractor(self.table_schema).transform(chunk.table)
+
+    def images_of(self, chunk: Chunk) -> NDArray[np.uint8]:
+        """Return a run's images, (count, height, width) or, of colour, (count, height, width, 3)."""
+        assert self.image_shape is not None
+        pixels = np.rint(255 * chunk.features).astype(np.uint8).reshape(-1, *self.image_shape)
+        return pixels[:, 0] if self.image_shape[0] == 1 else pixels.transpose(0, 2, 3, 1)
+
+    def _labelled(self, drawn: NDArray[Any]) -> NDArray[Any]:
+        if self._target == "class":
+            return np.asarray(self._classes[drawn])
+        if self._target == "multilabel":
+            return np.asarray(drawn >= self._thresholds, dtype=np.int64)
+        if self._target == "soft":
+            weights = np.maximum(drawn, 0.0)
+            total = weights.sum(axis=1, keepdims=True)
+            even = 1 / drawn.shape[1]
+            return np.asarray(np.where(total > 0, weights / np.where(total > 0, total, 1.0), even))
+        bounds = np.array(self.release.schema.target_bounds)  # type: ignore[attr-defined]
+        low, high = bounds.T
+        numbers = low + (np.clip(drawn, -1.0, 1.0) + 1) / 2 * (high - low)
+        numbers = np.clip(numbers, low, high)
+        return np.asarray(numbers[:, 0] if numbers.shape[1] == 1 else numbers)
+
+    def facts(self, num_records: int) -> SyntheticFacts:
+        """Return what to say beside ``num_records`` records."""
+        release = self.release
+        certificate = getattr(release, "certificate", None)
+        folder = getattr(release, "folder", None)
+        space: Space = "preprocessed" if self._is_preprocessed else "features"
+        return SyntheticFacts(
+            release=None if folder is None else folder.resolve().name,
+            certificate_digest=getattr(release, "certificate_digest", None),
+            guarantee=None if certificate is None else certificate.guarantee.statement,
+            private=certificate is not None and certificate.private,
+            target=self._target,
+            num_records=num_records,
+            seed=self.seed,
+            class_prior=self._prior_source,
+            space="table" if self.table_schema is not None else space,
+            lengths=self._lengths,
+            notes=self._notes,
+            extractor=None if certificate is None else certificate.extractor,
+            privmix_version=version("privmix"),
+        )
+
+
+def _within(offset: Matrix, directions: Matrix) -> float:
+    """Return the radius at which a share of ``_BEYOND_BOUNDS`` of all values is beyond [-1, 1]."""
+    room = np.where(directions > 0, 1 - offset, 1 + offset)
+    steps = np.abs(directions)
+    reach = np.maximum(room, 0.0) / np.maximum(steps, np.finfo(float).tiny)
+    return float(np.quantile(reach, _BEYOND_BOUNDS))

@@ -1,0 +1,134 @@
+"""Undo public preprocessing: from what was mixed back to feature vectors as they were given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privmix.preprocess.preprocessor import Preprocessor
+from privmix.preprocess.steps import (
+    Center,
+    ClassCounts,
+    Intercept,
+    PublicStatistics,
+    UnitNorm,
+)
+from privmix.preprocess.transforms import clipped, rescaled
+
+Matrix = NDArray[np.float64]
+Vector = NDArray[np.float64]
+
+_UNDONE = (Center, ClassCounts, Intercept, PublicStatistics, UnitNorm)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Steps between two scalings to one norm: x = ``offset`` + ``scale`` z, z what they made.
+
+    Attributes:
+        offset: (d,).
+        scale: (d,), above 0.
+        is_direction: Whether z was then scaled to the clip norm, so that only its direction is left.
+
+    """
+
+    offset: Vector
+    scale: Vector
+    is_direction: bool
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """What undoes a release's preprocessing, last stretch first.
+
+    Clipping within the steps is not undone: nothing says what it cut off.
+
+    Attributes:
+        stretches: The affine stretches, in the order of undoing.
+        clip_norm: L2 bound of a record at every step.
+
+    """
+
+    stretches: tuple[Stretch, ...]
+    clip_norm: float
+
+    @classmethod
+    def of(cls, preprocessor: Preprocessor) -> Self | None:
+        """Return the inverse, or None where a step drops directions: a projection or a selection."""
+        if not all(isinstance(step, _UNDONE) for step in preprocessor.steps):
+            return None
+        width = preprocessor.num_inputs
+        offset, scale, direction = np.zeros(width), np.ones(width), False
+        found = []
+        for number, step in enumerate(preprocessor.steps):
+            if isinstance(step, Intercept) and number != len(preprocessor.steps) - 1:
+                return None
+        for step, result in zip(
+            reversed(preprocessor.steps), reversed(preprocessor.results), strict=True
+        ):
+            if isinstance(step, Intercept):
+                scale = scale / np.sqrt(1 - step.share)
+            elif isinstance(step, UnitNorm):
+                found.append(Stretch(offset, scale, direction))
+                offset, scale, direction = np.zeros(width), np.ones(width), True
+            elif isinstance(step, Center):
+                offset = offset + result["mean"]
+            elif isinstance(step, PublicStatistics):
+                stddev = np.array(step.stddev or 1.0)
+                offset, scale = np.array(step.mean) + stddev * offset, stddev * scale
+        found.append(Stretch(offset, scale, direction))
+        return cls(tuple(found), preprocessor.facts.clip_norm)
+
+    @property
+    def loses_lengths(self) -> bool:
+        """Whether records were scaled to one norm, so that their lengths before it are unknown."""
+        return self.stretches[-1].is_direction
+
+    def undo(self, rows: Matrix, radius: float | None = None) -> Matrix:
+        """Return the vectors that the steps make ``rows`` of.
+
+        Args:
+            rows: (count, d) vectors as they were mixed, without the constant of an intercept.
+            radius: Length of a record less its centre, for the first stretch, where lengths are
+                lost. None: records are taken to have the clip norm before the steps as well, as
+                those of most extractors have. Then undoing is exact for records that do.
+
+        Returns:
+            (count, d) vectors, none longer than the clip norm.
+
+        """
+        for number, stretch in enumerate(self.stretches):
+            last = number == len(self.stretches) - 1
+            if not stretch.is_direction:
+                rows = stretch.offset + stretch.scale * rows
+            elif last and radius is not None:
+                rows = stretch.offset + radius * stretch.scale * rescaled(rows, 1.0)
+            else:
+                rows = self._on_sphere(stretch, rescaled(rows, 1.0))
+        return clipped(rows, self.clip_norm)
+
+    def _on_sphere(self, stretch: Stretch, directions: Matrix) -> Matrix:
+        """Go from the offset along a direction until the clip norm is reached.
+
+        |a + r b|^2 = C^2 has one positive root if |a| < C. An offset that noise has moved outside may
+        have none; then the nearest point of the line is scaled to the sphere.
+        """
+        return rescaled(
+            stretch.offset
+            + radii(stretch.offset, stretch.scale * directions, self.clip_norm)[:, None]
+            * stretch.scale
+            * directions,
+            self.clip_norm,
+        )
+
+
+def radii(offset: Vector, directions: Matrix, norm: float) -> Vector:
+    """Return r >= 0 with |offset + r direction| = ``norm`` for each of the (count, d) directions."""
+    square = np.maximum((directions**2).sum(axis=1), np.finfo(float).tiny)
+    half = directions @ offset
+    rest = norm**2 - float(offset @ offset)
+    found = (np.sqrt(np.maximum(half**2 + square * rest, 0)) - half) / square
+    return np.asarray(np.maximum(found, 0.0))

@@ -1,0 +1,105 @@
+"""``privmix synthesize`` and ``privmix compare``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import privmix
+from builders import make_data, make_plan, make_schema
+from privmix.cli import app
+
+# Releases of tests protect nobody, and say so.
+pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory):
+    schema = make_schema(num_records=600)
+    plan = make_plan(schema, "stratified", 0.05, sampling_prob=1.0, rows_per_class=1)
+    x, y = make_data(schema, 600)
+    return privmix.release(
+        x, y, plan, out=tmp_path_factory.mktemp("released") / "release", test_seed=1
+    )
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "npz"])
+def test_files_open_elsewhere_and_say_what_they_are(release, tmp_path, ending):
+    out = tmp_path / f"synthetic.{ending}"
+    result = run(
+        "synthesize", release.folder, "--num-records", 5000, "--out", out, "--seed", 3, "--json"
+    )
+    assert result.exit_code == 0, result.output
+    due = privmix.synthesize(release, 5000, seed=3)
+    if ending == "npz":
+        with np.load(out, allow_pickle=False) as file:
+            features, labels = file["features"], file["labels"]
+    else:
+        frame = pd.read_parquet(out) if ending == "parquet" else pd.read_csv(out)
+        features, labels = frame.drop(columns="label").to_numpy(np.float32), frame["label"]
+    assert np.allclose(features, due.features, atol=1e-6) and np.array_equal(labels, due.labels)
+    stated = json.loads(out.with_name(out.name + ".json").read_text())
+    assert stated["statement"] == "synthetic: resembles, is not, any record"
+    assert stated["certificate_digest"] == release.certificate_digest
+    assert stated["release"] == "release" and stated["guarantee"].startswith("NOT PRIVATE")
+    assert "NOT PRIVATE" in result.stderr
+    assert stated["private"] is False  # a test seed's
+    assert stated["file_sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
+    assert str(tmp_path) not in json.dumps(stated)
+
+
+def test_the_same_seed_gives_the_same_file(release, tmp_path):
+    files = [tmp_path / f"{name}.npz" for name in "ab"]
+    for out in files:
+        assert run("synthesize", release.folder, "--num-records", 100, "--out", out).exit_code == 0
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--num-records", "0", "--out", "{}/a.csv"),
+        ("--num-records", "10", "--out", "{}/a.txt"),
+        ("--num-records", "10", "--out", "{}/there.csv"),
+        ("--num-records", "10", "--out", "{}/no/a.csv"),
+        ("--num-records", "10", "--out", "{release}/a.csv"),
+        ("--num-records", "10", "--out", "{}/a.csv", "--class-prior", "[1,"),
+        ("--num-records", "10", "--out", "{}/a.csv", "--class-prior", "[1, 2]"),
+        ("--num-records", "10", "--out", "{}/a.csv", "--label", "x0"),
+        ("--num-records", "10", "--out", "{}/a.csv", "--seed", "-1"),
+    ],
+)
+def test_bad_arguments_leave_nothing_behind(release, tmp_path, words):
+    (tmp_path / "there.csv").write_text("mine")
+    filled = [word.format(tmp_path, release=release.folder) for word in words]
+    result = run("synthesize", release.folder, *filled)
+    assert isinstance(result.exception, privmix.InvalidInputError)
+    assert [p.name for p in tmp_path.iterdir()] == ["there.csv"]
+    assert (tmp_path / "there.csv").read_text() == "mine"
+    assert not (release.folder / "a.csv").exists()
+
+
+def test_records_are_compared_with_a_file_or_a_release(release, tmp_path):
+    x, y = make_data(make_schema(), 600)
+    np.savez(tmp_path / "real.npz", features=x, labels=y)
+    run("synthesize", release.folder, "--num-records", 600, "--out", tmp_path / "made.npz")
+    page = tmp_path / "page.html"
+    first = run("compare", tmp_path / "real.npz", tmp_path / "made.npz", "--json", "--html", page)
+    assert first.exit_code == 0, first.output
+    found = json.loads(first.stdout)
+    assert found["warning"].startswith("for the data holder's eyes only")
+    assert found["models"]["linear"]["synthetic"] > 0.7
+    assert "eyes only" in page.read_text()
+    second = run("compare", tmp_path / "real.npz", release.folder)
+    assert second.exit_code == 0 and "Distance to the nearest record" in second.stdout
+    again = run("compare", tmp_path / "real.npz", release.folder, "--html", page)
+    assert isinstance(again.exception, privmix.InvalidInputError)
