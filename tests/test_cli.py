@@ -115,7 +115,7 @@ def test_the_main_job(run, files):
         "README.md",
         "certificate.json",
         "data",
-        "preprocessing.safetensors",
+        "preprocessing.safetensors",  # class counts
     ]
 
 
@@ -339,7 +339,7 @@ PLAN = ["plan", "--num-records", 100, "--num-classes", 3, "--num-features", 5]
         (["train", "no-such-folder", "--out", "m.safetensors"], "no-such-folder"),
         (
             ["train", "no-such-folder", "--out", "m", "--learner", "magic"],
-            "noise-aware, kl-softmax",
+            "noise-aware, adaptive, kl-softmax",
         ),
         (["evaluate", "no-such-model", "t.csv", "--label", "y"], "no-such-model"),
     ],
@@ -476,7 +476,7 @@ def test_training_keeps_releases_whole(run, files):
     assert told.code == 0
     assert "protects nobody" in told.err
     (files / "r" / "README.md").write_text("another")
-    told = run("train", files / "r", "--out", files / "m.safetensors")
+    told = run("train", files / "r", "--out", files / "m.safetensors", "--replace")
     assert told.code == 2
     assert "README.md: changed since" in told.err
 

@@ -122,7 +122,7 @@ def test_another_extractor_is_refused(run, tmp_path):
         design="stratified",
     )
     assert release(data, [0, 1] * 20, plan, out=plain).certificate.extractor is None
-    run("train", plain, "--out", model)
+    run("train", plain, "--out", model, "--replace")
     run("evaluate", model, vectors, *keys)
     for words in ([source, *raw], [features, "--label", "label"]):
         run("evaluate", model, *words, fails=2)

@@ -1,0 +1,204 @@
+"""Predictions of raw records and features, and how releases and models show themselves."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import privmix
+from builders import make_data, make_schema
+from privmix import InvalidInputError, Schema, plan_release, release
+from privmix.cli import app
+from privmix.features import get_extractor
+from privmix.planning.notebook import facts_html
+
+TABLE = {
+    "columns": [
+        {"name": "age", "type": "numeric", "lower": 0, "upper": 100},
+        {"name": "kind", "type": "categorical", "categories": ["a", "b"]},
+    ]
+}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """A release of a table, its model's file, and the frame."""
+    folder = tmp_path_factory.mktemp("table")
+    rng = np.random.default_rng(0)
+    old = rng.random(400) < 0.3
+    frame = pd.DataFrame({"kind": rng.choice(["a", "b"], 400), "age": np.where(old, 80.0, 30.0)})
+    schema = Schema(classes=["no", "yes"], num_records=400, table=TABLE)
+    extractor = get_extractor("tabular", table=schema.table)
+    plan = plan_release(schema, target_epsilon=8.0, target_delta=1e-5, design="hybrid")
+    labels = np.where(old, "yes", "no")
+    features = extractor.transform(frame)
+    made = release(frame, labels, plan, out=folder / "r", test_seed=1, extractor=extractor)
+    with pytest.warns(privmix.accounting.guarantee.NotPrivateWarning):
+        model = privmix.NoiseAwareClassifier().fit(made)
+    privmix.save_model(model, folder / "m.safetensors")
+    frame.assign(label=labels).to_csv(folder / "t.csv", index=False)
+    frame.to_csv(folder / "unlabelled.csv", index=False)
+    return folder, model, frame, features, labels
+
+
+def run(*words: object, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    if code:
+        assert isinstance(result.exception, InvalidInputError), result.output
+        return str(result.exception)
+    assert result.exit_code == 0, result.output or result.exception
+    return result.stdout
+
+
+def test_counts_are_planned_where_class_sums_do_not_show_sizes(table):
+    folder, *_ = table
+    steps = privmix.Release(folder / "r").certificate.preprocessing
+    assert [step.step for step in steps] == ["class_counts", "center", "unit_norm"]
+
+
+def test_a_model_takes_the_frames_that_its_extractor_takes(table):
+    _, model, frame, features, labels = table
+    assert np.array_equal(model.predict(frame), model.predict(features))
+    assert model.score(frame[["age", "kind"]], labels) == 1.0
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_raw_records_are_predicted_to_a_file(table, tmp_path, ending):
+    folder, model, frame, *_ = table
+    out = tmp_path / f"p.{ending}"
+    words = ("predict", folder / "m.safetensors", folder / "unlabelled.csv", "--out", out)
+    assert json.loads(run(*words, "--json"))["num_records"] == 400
+    found = pd.read_csv(out) if ending == "csv" else pd.read_parquet(out)
+    assert list(found) == ["label", "probability", "probability of no", "probability of yes"]
+    assert (found["label"] == model.predict(frame)).all()
+    shares = found[["probability of no", "probability of yes"]].to_numpy()
+    np.testing.assert_allclose(shares, model.predict_proba(frame), rtol=1e-9)
+    assert "--replace" in run(*words, code=2)
+    run(*words, "--replace")
+
+
+def test_evaluation_tells_of_every_class(table):
+    folder, *_ = table
+    words = ("evaluate", folder / "m.safetensors", folder / "t.csv", "--label", "label")
+    found = json.loads(run(*words, "--json"))
+    assert found["accuracy"] == found["recall"]["yes"] == found["auc"] == 1.0
+    assert 0.6 < found["majority_accuracy"] < 0.8
+    assert "confusion" in run(*words)
+
+
+def test_training_overwrites_no_model_unasked(table, tmp_path):
+    folder, *_ = table
+    words = ("train", folder / "r", "--out", tmp_path / "m.safetensors")
+    run(*words, "--class-weight", "balanced")
+    assert "--replace" in run(*words, code=2)
+    run(*words, "--replace", "--class-prior", "0.9,0.1")
+    assert "--class-prior" in run(*words, "--replace", "--class-prior", "much", code=2)
+    kl = run(*words, "--replace", "--learner", "kl-softmax", "--class-weight", "balanced", code=2)
+    assert "--class-weight" in kl
+
+
+def test_rows_of_two_tables_are_asked_of_a_table(table):
+    folder, *_ = table
+    made = privmix.Release(folder / "r")
+    with pytest.raises(InvalidInputError, match=r"release.tables\[0\]"):
+        made.features
+    frame = made.to_pandas()
+    assert len(frame) == made.num_mixtures
+    assert set(frame["component"]) == {"class_sums", "mixtures"}
+    assert frame["label"].notna().sum() == 2
+    sums = made.tables[0].to_pandas()
+    assert sums["label"].tolist() == ["no", "yes"]
+    np.testing.assert_array_equal(sums.filter(like="x").to_numpy(), made.tables[0].features)
+
+
+def test_notebooks_show_escaped_facts(table):
+    folder, model, *_ = table
+    made = privmix.Release(folder / "r")
+    for shown in (made, made.certificate, made.certificate.to_plan(), model):
+        assert shown._repr_html_().startswith("<table>")
+    assert facts_html("<b>", {"<i>": "<script>"}).count("<script>") == 0
+
+
+def test_a_schema_from_a_frame_reads_names_and_types_alone():
+    class Refusing(pd.DataFrame):
+        """Its values may not be looked at."""
+
+        def to_numpy(self, *_, **__):
+            raise AssertionError
+
+    frame = Refusing({"a": [1.0, 5.0], "b": [2, 3], "y": ["no", "yes"]})
+    facts = {"label": "y", "classes": ["no", "yes"], "num_records": 10, "feature_clip_norm": 2.0}
+    made = Schema.from_dataframe(frame, **facts)
+    assert made.feature_names == ("a", "b") and made.num_features == 2
+    assert made == Schema.from_dataframe(frame.iloc[:1], **facts)
+    with pytest.raises(InvalidInputError, match="column y"):
+        Schema.from_dataframe(frame, **{**facts, "label": "a"})
+    with pytest.raises(InvalidInputError, match="label"):
+        Schema.from_dataframe(frame, **{**facts, "label": "z"})
+
+
+@pytest.mark.parametrize(
+    ("balance", "words"),
+    [
+        ("even", "equal, unequal"),
+        ([0.5, 0.6, 0.1], "add up to 1"),
+        ([0.5, 0.5], "3 shares"),
+        ([1.0, 0.0, 0.0], "above 0"),
+    ],
+)
+def test_a_wrong_class_balance_is_refused(balance, words):
+    facts = make_schema().model_dump() | {"class_balance": balance}
+    with pytest.raises(InvalidInputError, match=words):
+        Schema(**facts)
+
+
+def test_what_is_known_of_balance_decides_on_counts():
+    sizes = {"num_features": 20, "num_records": 3000, "feature_clip_norm": 1.0}
+
+    def steps(num_classes, balance):
+        schema = Schema(classes=range(num_classes), class_balance=balance, **sizes)
+        plan = plan_release(schema, target_epsilon=1.0, target_delta=1e-5, design="hybrid")
+        return [step.step for step in plan.preprocessing]
+
+    assert "class_counts" in steps(3, None)
+    assert "class_counts" not in steps(3, "equal")
+    assert "class_counts" not in steps(3, (0.5, 0.3, 0.2))
+    assert "class_counts" not in steps(40, None)
+    assert "class_counts" in steps(40, "unequal")
+
+
+def test_a_model_of_fit_is_a_learner(tmp_path):
+    pytest.importorskip("torch")
+    from privmix.dpsgd import AugmentationPlan, LinearHead, fit, plan_training
+
+    schema = make_schema()
+    x, y = make_data(schema, 60)
+    plan = plan_training(
+        target_epsilon=8.0,
+        target_delta=1e-5,
+        epochs=2,
+        classes=(0, 1, 2),
+        input_shape=(5,),
+        num_records=60,
+        batch_size=20,
+        augmentation=AugmentationPlan.plain(),
+    )
+    fit(x, y, plan, model=LinearHead(None), out=tmp_path / "model", test_seed=1)
+    model = privmix.load_model(tmp_path / "model")
+    assert model.predict_proba(x).shape == (60, 3)
+    assert model.score(x, y) == np.mean(model.predict(x) == y)
+    np.savez(tmp_path / "x.npz", x=x)
+    run(
+        "predict",
+        tmp_path / "model",
+        tmp_path / "x.npz",
+        "--features-key",
+        "x",
+        "--out",
+        tmp_path / "p.csv",
+    )
+    assert pd.read_csv(tmp_path / "p.csv")["label"].tolist() == model.predict(x).tolist()
