@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from typer.testing import CliRunner
 
-from builders import make_data, make_plan, make_schema
+from builders import fed_pipe, make_data, make_plan, make_schema
 from privmix import InvalidInputError, release, verify
 from privmix.cli import app
 from privmix.publishing.signature import (
@@ -209,9 +209,7 @@ def test_patterns_are_of_bytes(folder, signers):
     assert "is for" in reasons(folder, signers=path, identity="xé")
 
 
-@pytest.mark.parametrize(
-    "time", ["00010101", "00010101Z", "19691231235959Z", "२०२९०१०१"]
-)
+@pytest.mark.parametrize("time", ["00010101", "00010101Z", "19691231235959Z", "२०२९०१०१"])
 def test_times_that_openssh_does_not_have_are_no_error_of_python(
     folder, signers, monkeypatch, time
 ):
@@ -259,6 +257,15 @@ def test_other_files_of_signers_are_refused(folder, signers, tmp_path):
         verify(folder, signers=tmp_path / "none")
     with pytest.raises(InvalidInputError, match="identity"):
         verify(folder, identity="alice")
+
+
+def test_pipes_are_neither_signers_nor_keys(folder, tmp_path):
+    """To which nobody may ever write."""
+    pipe = fed_pipe(tmp_path / "pipe")
+    with pytest.raises(InvalidInputError, match="signers .*pipe: .*received a pipe"):
+        verify(folder, signers=pipe)
+    with pytest.raises(InvalidInputError, match="key .*pipe: .*received a pipe"):
+        load_signing_key(pipe)
 
 
 def test_keys_of_other_kinds_are_refused(tmp_path):

@@ -335,10 +335,9 @@ def test_an_odd_cell_leaves_numpys_times_what_they_are(unit):
 class TestOneCellDoesNotChangeOthers:
     """One cell may decide the type of a column; what the other cells say stays."""
 
-    WHEN = [{"name": "d", "type": "datetime", "earliest": "2000-01-01", "latest": "2030-01-01"}]
-
     def when(self, form: str) -> TabularExtractor:
-        return TabularExtractor(TableSchema(columns=[self.WHEN[0] | {"format": form}]))
+        days = {"earliest": "2000-01-01", "latest": "2030-01-01", "format": form}
+        return TabularExtractor(TableSchema(columns=[{"name": "d", "type": "datetime", **days}]))
 
     @pytest.mark.parametrize("kind", [pa.float64(), pa.decimal128(10, 1)])
     def test_a_missing_date(self, kind):

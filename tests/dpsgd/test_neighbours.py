@@ -103,7 +103,9 @@ def test_one_input_of_numbers_does_not_change_how_bytes_are_read():
             InvalidInputError, match="inputs: allowed is all of them bytes, or none"
         ):
             check_records([*pixels[:3], odd], labels, config)
-        with pytest.raises(InvalidInputError, match="bytes, or none"):  # NumPy reads any sequence so
+        with pytest.raises(
+            InvalidInputError, match="bytes, or none"
+        ):  # NumPy reads any sequence so
             check_records(UserList([*pixels[:3], odd]), labels, config)
 
 
@@ -111,9 +113,7 @@ def test_one_input_of_numbers_does_not_change_how_bytes_are_read():
 def test_nor_does_one_in_the_classifier(odd):
     records = [np.full(4, 200, np.uint8) for _ in range(20)]
     labels = [0, 1] * 10
-    classifier = DPMixClassifier(
-        None, 1.0, classes=[0, 1], num_records=20, batch_size=5, epochs=1
-    )
+    classifier = DPMixClassifier(None, 1.0, classes=[0, 1], num_records=20, batch_size=5, epochs=1)
     with pytest.raises(InvalidInputError, match="inputs: allowed is all of them bytes, or none"):
         classifier.fit([*records[1:], np.full(4, odd)], labels)
     assert not hasattr(classifier, "model_")
@@ -121,7 +121,9 @@ def test_nor_does_one_in_the_classifier(odd):
 
 def test_one_number_with_a_fraction_does_not_change_how_integers_are_rounded():
     config = make_config(input_shape=(2,), augmentation=AugmentationPlan.plain())
-    large = 2**60 + 2**36 + 1  # to single precision at once it goes up, by way of double precision not
+    large = (
+        2**60 + 2**36 + 1
+    )  # to single precision at once it goes up, by way of double precision not
     integers = [np.array([large, 1])] * 3
     alone, beside = (
         check_records([*integers, last], [0, 1, 2, 0], config).inputs[:3]

@@ -67,14 +67,15 @@ def train_command(
     """
     from privmix.learners import LEARNERS, save_model
     from privmix.learners.base import target_of
-    from privmix.learners.model_file import check_place
     from privmix.publishing.release import Release
     from privmix.publishing.verification import check_files
 
     if learner is not None:
         _validate.one_of("--learner", learner, LEARNERS)
     shape = None if image_shape is None else _image_shape(image_shape)
-    check_place(out, "--out")
+    taken = out.exists() and not out.is_file()  # by a folder, a pipe, a device
+    if taken or not out.absolute().parent.is_dir():
+        _validate.fail("--out", "a file in an existing folder", str(out))
     if out.exists() and not replace:
         _validate.fail("--out", "a new file; --replace replaces one", str(out))
     if any((parent / "certificate.json").exists() for parent in out.absolute().parents):

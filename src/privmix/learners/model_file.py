@@ -293,15 +293,9 @@ def _check_tensors(
             _validate.fail(f"{place}.{name}", "finite float64 numbers", "others")
 
 
-def check_place(path: Path, place: str | None = None) -> None:
-    """Refuse a path where no model file can be: one in no folder, or what is there and is no file."""
-    taken = path.exists() and not path.is_file()  # a folder, a pipe, a device
-    if taken or not path.absolute().parent.is_dir():
-        _validate.fail(place or str(path), "a file in an existing folder", str(path))
-
-
 def _write_atomically(path: Path, content: bytes) -> None:
-    check_place(path)
+    if path.exists() and not path.is_file():  # a pipe or a device, which it would replace
+        _validate.fail(str(path), "a file in a writable folder", "something else of this name")
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with temporary.open("xb") as file:
