@@ -356,11 +356,3 @@ class TestOneCellDoesNotChangeOthers:
         extractor = TabularExtractor(TableSchema(columns=COLUMNS[:1]))
         with pytest.raises(InvalidInputError, match="age: allowed is .*; received complex128"):
             extractor.transform(pd.DataFrame({"age": [25.0, 30.0, 1j]}))
-
-    def test_a_decimal_with_more_digits(self):
-        codes = [{"name": "c", "type": "categorical", "categories": ["1", "2.5", "0", "100"]}]
-        extractor = TabularExtractor(TableSchema(columns=codes))
-        few = [Decimal("1"), Decimal("2.5"), Decimal("0"), Decimal("100")]
-        alone = extractor.transform(pd.DataFrame({"c": [1, 2.5, 0, 100]}))
-        beside = extractor.transform(pa.table({"c": [*few, Decimal("0.001")]}))
-        assert np.array_equal(beside[:4], alone)

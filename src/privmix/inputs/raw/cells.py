@@ -49,7 +49,6 @@ _KINDS = (
 )
 # The years of Python, in microseconds since 1970.
 _FIRST_TIME, _LAST_TIME = -62_135_596_800_000_000, 253_402_300_799_999_999
-_LONGEST = 100  # digits of a decimal, more than Arrow has
 _HINTED = 1000  # distinct values among which a reason is looked for
 
 
@@ -335,20 +334,13 @@ def _type(value: object) -> str:
 
 
 def _text(value: object) -> str | None:
-    """Write a value as a category: 3, 3.0 and "3" are the same.
-
-    Of a decimal neither: all of a column have as many digits as the longest needs.
-    """
+    """Write a value as a category: 3, 3.0 and "3" are the same."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) < _LONGEST:
-        digits = f"{value:f}"
-        digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
-        return "0" if not value else digits
     return str(value)
 
 
@@ -420,9 +412,10 @@ def _boolean(text: str, column: BooleanColumn) -> bool:
 
 def _time(value: object, column: DatetimeColumn) -> datetime:
     form = column.format
-    if isinstance(value, float | Decimal):  # one missing value makes doubles of a column's integers
-        text = _text(value) or ""
-        value = int(text) if re.fullmatch("-?[0-9]{1,100}", text) else value
+    if (
+        isinstance(value, float | Decimal) and abs(value) < 1e40
+    ):  # one missing value makes doubles of a column's integers
+        value = int(value) if value % 1 == 0 else value
     try:
         if form is not None and isinstance(value, str | int) and not isinstance(value, bool):
             value = datetime.strptime(str(value).strip(), form)
