@@ -236,8 +236,6 @@ def test_identity_follows_the_schema_alone():
 
 def test_arrow_types_that_mean_the_same():
     """Dictionaries, decimals, dates, zones and narrow numbers are read by their value."""
-    from decimal import Decimal
-
     plain = TabularExtractor(SCHEMA).transform(ROWS.iloc[:1])
     table = pa.table(
         {
@@ -356,3 +354,9 @@ class TestOneCellDoesNotChangeOthers:
         extractor = TabularExtractor(TableSchema(columns=COLUMNS[:1]))
         with pytest.raises(InvalidInputError, match="age: allowed is .*; received complex128"):
             extractor.transform(pd.DataFrame({"age": [25.0, 30.0, 1j]}))
+
+    def test_a_date_that_is_no_number_is_bad_alone(self):
+        frame = pd.DataFrame({"d": object_array([20200124, Decimal("sNaN"), 1e300, 0.5])})
+        options = {"kind": "table", "on_bad_record": "zero", "max_bad_share": 1.0}
+        (block,) = open_records(frame, table=self.when("%Y%m%d").schema, **options).blocks(9)
+        assert block.bad.tolist() == [False, True, True, True]

@@ -412,11 +412,10 @@ def _boolean(text: str, column: BooleanColumn) -> bool:
 
 def _time(value: object, column: DatetimeColumn) -> datetime:
     form = column.format
-    if (
-        isinstance(value, float | Decimal) and abs(value) < 1e40
-    ):  # one missing value makes doubles of a column's integers
-        value = int(value) if value % 1 == 0 else value
     try:
+        # One missing value makes doubles of a column's integers.
+        if isinstance(value, float | Decimal) and abs(value) < 1e40 and value % 1 == 0:
+            value = int(value)
         if form is not None and isinstance(value, str | int) and not isinstance(value, bool):
             value = datetime.strptime(str(value).strip(), form)
         elif isinstance(value, str):
@@ -425,7 +424,7 @@ def _time(value: object, column: DatetimeColumn) -> datetime:
             value = datetime(value.year, value.month, value.day)
         if isinstance(value, datetime):
             return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
+    except (ValueError, ArithmeticError):  # beyond Python's years; a decimal that is no number
         pass
     allowed = f"an ISO 8601 date or time such as {column.earliest}"
     if form is not None:
