@@ -167,7 +167,7 @@ def compare_with_inference(records: int, repeats: int) -> dict[str, float]:
     import torch
 
     from privmix.dpsgd import AugmentationPlan, LinearHead, TrainingConfig
-    from privmix.dpsgd.gradients import PrivateViews
+    from privmix.dpsgd.private_views import PrivateViews
     from privmix.dpsgd.trainer import Steps
     from privmix.dpsgd.training_records import as_samples, check_records
     from privmix.rng import MasterKey

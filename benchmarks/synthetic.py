@@ -27,6 +27,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.svm import LinearSVC
 
 import privmix
+from privmix.planning.rule import recommend_design
 from utility import DATASETS, DELTA
 
 RESULTS = Path(__file__).parent / "results"
@@ -39,8 +40,21 @@ LEARNERS: dict[str, Callable[[int], Any]] = {
 }
 
 
-def run(data: Any, epsilon: float, seed: int, count: int, names: list[str]) -> dict[str, float]:
-    plan = privmix.plan_release(data.schema, target_epsilon=epsilon, target_delta=DELTA)
+def plan_of(data: Any, epsilon: float, design: str) -> privmix.ReleasePlan:
+    """The default plan, or a design with the sizes and the centring that the rule gives it."""
+    options: dict[str, Any] = {}
+    if design != "auto":
+        sizes = {n: getattr(data.schema, n) for n in ("num_records", "num_classes", "num_features")}
+        found = recommend_design(**sizes, epsilon=epsilon, delta=DELTA)
+        best = next(alternative for alternative in found if alternative.design == design)
+        options = {"design": design, "preprocessing": best.preprocessing, **best.options}
+    target = {"target_epsilon": epsilon, "target_delta": DELTA}
+    return privmix.plan_release(data.schema, **target, **options)
+
+
+def run(
+    data: Any, plan: privmix.ReleasePlan, seed: int, count: int, names: list[str]
+) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "release"
         release = privmix.release(data.x_train, data.y_train, plan, out=out)
@@ -64,6 +78,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dataset", choices=DATASETS, default="banking77")
     parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument(
+        "--design", choices=("auto", "adaptive", "hybrid", "signed"), default="auto"
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--num-records", type=int, default=20_000)
@@ -73,8 +90,9 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path("/tmp/privmix-benchmarks"))
     options = parser.parse_args()
     data = DATASETS[options.dataset](Path(os.environ["PRIVMIX_DATA"]), options.cache)
+    plan = plan_of(data, options.epsilon, options.design)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    found = [run(data, options.epsilon, s, options.num_records, options.learners) for s in seeds]
+    found = [run(data, plan, s, options.num_records, options.learners) for s in seeds]
     print(
         f"{options.dataset}, epsilon {options.epsilon:g}, {options.num_records} synthetic records"
     )

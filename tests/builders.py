@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
@@ -45,5 +46,10 @@ def make_plan(
 def fed_pipe(path: Path) -> Path:
     """Make a named pipe whose reader gets a byte and its end, so that a test of one does not hang."""
     os.mkfifo(path)
-    Thread(target=path.write_bytes, args=(b"x",), daemon=True).start()
+
+    def feed() -> None:
+        with suppress(OSError):  # opened and closed without a look
+            path.write_bytes(b"x")
+
+    Thread(target=feed, daemon=True).start()
     return path

@@ -201,7 +201,7 @@ def test_account_poisson(run):
 def test_nothing_is_ignored_beside_releases_to_account_for(run, tmp_path, others):
     told = run("account", "--release", tmp_path, "--delta", "1e-5", *others)
     assert told.code == 2
-    assert f"{others[0]}: allowed is nothing beside --release" in told.err
+    assert f"{others[0]}: not accepted beside --release" in told.err
 
 
 def test_account_stratified(run):
@@ -310,9 +310,9 @@ PLAN = ["plan", "--num-records", 100, "--num-classes", 3, "--num-features", 5]
     [
         (
             [*PLAN, "--epsilon", 0, "--delta", "1e-5"],
-            "epsilon.*at least 1e-06 and at most 10000; received 0",
+            "epsilon.*at least 1e-06 and at most 10000, got 0",
         ),
-        ([*PLAN, "--epsilon", "nan", "--delta", "1e-5"], "epsilon.*received nan"),
+        ([*PLAN, "--epsilon", "nan", "--delta", "1e-5"], "epsilon.*got nan"),
         ([*PLAN, "--epsilon", 1, "--delta", 0], "delta.*at least 1e-300"),
         ([*PLAN, "--epsilon", 1, "--delta", 1], "delta.*below 1"),
         ([*PLAN, "--epsilon", 1, "--delta", 2], "delta"),
@@ -357,7 +357,7 @@ def test_bad_arguments(run, tmp_path, monkeypatch, arguments, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"--label": "lable"}, "column of .*train.parquet: x, label; received 'lable'"),
+        ({"--label": "lable"}, "missing column 'lable'; .*train.parquet: x, label"),
         ({"--schema": "no.json"}, "no.json"),
         ({"--epsilon": 0}, "epsilon"),
         ({"--epsilon": None}, "--epsilon"),
@@ -370,8 +370,8 @@ def test_bad_arguments(run, tmp_path, monkeypatch, arguments, words):
         ({"--threads": 0}, "threads"),
         ({"INPUT": "empty.csv"}, "empty.csv"),
         ({"INPUT": "nan.csv"}, r"features\[1, 0\]"),
-        ({"INPUT": "wide.csv"}, r"shape \(records, 5\); received shape \(2, 6\)"),
-        ({"INPUT": "label.csv"}, r"labels\[1\].*received '9'"),
+        ({"INPUT": "wide.csv"}, r"shape \(records, 5\), got shape \(2, 6\)"),
+        ({"INPUT": "label.csv"}, r"labels\[1\].*got '9'"),
         ({"--schema": "bounds.json"}, "feature_clip_norm.*required"),
     ],
 )
@@ -432,7 +432,7 @@ def test_csv_labels_are_matched_as_they_are_written(run, tmp_path):
         "--epsilon", 1, "--delta", "1e-5", "--out", tmp_path / "never",
     )  # fmt: skip
     assert told.code == 2
-    assert "received '07'" in told.err
+    assert "got '07'" in told.err
 
 
 def test_a_delta_above_one_over_n_is_noted(run):
@@ -502,7 +502,7 @@ def test_plan_explains_and_chooses(run):
 def test_nothing_is_ignored_beside_explain(run, others):
     told = run(*PLAN, "--epsilon", 1, "--delta", "1e-5", "--explain", *others)
     assert told.code == 2
-    assert f"{others[0]}: allowed is nothing beside --explain" in told.err
+    assert f"{others[0]}: not accepted beside --explain" in told.err
 
 
 def test_steps_that_are_given_replace_centring_and_say_so(run):

@@ -145,7 +145,7 @@ class TestAccount:
         path.write_text(json.dumps(found))
         told = run("account", *named(tmp_path / "r"), "--delta", "1e-5")
         assert told.code == 2
-        assert "event: allowed is what the certificate's mechanism costs" in told.err
+        assert "event: expected what the certificate's mechanism costs" in told.err
 
     def test_printed_epsilons_are_rounded_up(self, run, made):  # noqa: F811
         for name in ("model", "uniform", "counted"):
@@ -166,7 +166,7 @@ class TestAccount:
 
         assert len(together(spent(100)).events) == 100
         assert len(together(spent(100) * 5).events) == 500  # no more different ones
-        with pytest.raises(InvalidInputError, match="100 different mechanisms; received 1000"):
+        with pytest.raises(InvalidInputError, match="100 different mechanisms, got 1000"):
             together(spent(1000))
 
     def test_none_has_no_cost(self):

@@ -152,7 +152,7 @@ def test_bad_labels_and_owners_follow_the_policy(run, records, tmp_path):  # noq
     words = ("release", *words, *BUDGET, "--out", "a")
     refused = run(*words)
     assert refused.code == 2
-    assert "[1], img, unit column 'patient': allowed is an identifier" in refused.err
+    assert "[1], img, unit column 'patient': required: an identifier" in refused.err
     assert not (tmp_path / "a").exists()
     made = ok(run(*words, "--on-bad-record", "zero", "--max-bad-share", "1"))
     assert "4 bad ones blanked" in made.err
@@ -164,15 +164,15 @@ def test_bad_labels_and_owners_follow_the_policy(run, records, tmp_path):  # noq
 @pytest.mark.parametrize(
     ("target", "changed", "words"),
     [
-        ("multilabel", {"b": [2.0] * COUNT}, r"\[0\], img, label: allowed is 0 or 1"),
-        ("soft", {"1": [0.9] * COUNT}, "label: allowed is weights of at least 0"),
-        ("regression", {"age": ["old"] * COUNT}, "label: allowed is a number"),
+        ("multilabel", {"b": [2.0] * COUNT}, r"\[0\], img, label: expected 0 or 1"),
+        ("soft", {"1": [0.9] * COUNT}, "label: expected weights of at least 0"),
+        ("regression", {"age": ["old"] * COUNT}, "label: expected a number"),
         (
             "regression",
             {"patient": np.arange(COUNT) + 0.5},
-            "unit column .*: allowed is an integer or",
+            "unit column .*: expected an integer or",
         ),
-        ("regression", {"patient": [b"\xff"] * COUNT}, "'patient': allowed is text in UTF-8"),
+        ("regression", {"patient": [b"\xff"] * COUNT}, "'patient': expected text in UTF-8"),
     ],
 )
 def test_what_is_no_label_or_owner_is_named(run, records, tmp_path, target, changed, words):  # noqa: F811
@@ -189,10 +189,13 @@ def test_columns_that_are_not_there(run, records, tmp_path):  # noqa: F811
     records("regression")
     words = ("release", tmp_path / "raw.parquet", *RAW, "--schema", tmp_path / "schema.json")
     for options, place in (
-        (("--label", "age"), r"\[0\], img, label column 'age': allowed is 2 numbers"),
-        (("--label", "age", "--label", "x"), "label: allowed is a column of .*'x'"),
+        (("--label", "age"), r"\[0\], img, label column 'age': expected 2 numbers"),
+        (("--label", "age", "--label", "x"), "label: missing column 'x'; expected a column of"),
         (("--label", "age", "--label", "dose", "--label", "a"), "1 or 2 columns"),
-        (("--unit-column", "x", "--max-records-per-unit", 1), "unit column: allowed is a column"),
+        (
+            ("--unit-column", "x", "--max-records-per-unit", 1),
+            "unit column: missing column 'x'; expected a column",
+        ),
     ):
         refused = run(*words, *BUDGET, *options, "--out", "a")
         assert refused.code == 2

@@ -8,7 +8,7 @@ import pytest
 
 from privmix import Schema
 from privmix._validate import InvalidInputError
-from privmix.cli._raw import same_extractor
+from privmix.features.named import same_extractor
 from privmix.features.tabular import TabularExtractor
 from privmix.inputs.extractor import ExtractorIdentity
 
@@ -24,9 +24,9 @@ def test_the_name_is_compared_before_a_model_is_loaded(monkeypatch):
     def load(*_):
         raise AssertionError("loaded")
 
-    monkeypatch.setattr("privmix.cli._raw.build_extractor", load)
+    monkeypatch.setattr("privmix.features.named.build_extractor", load)
     for spec in ("sentence", "sentence:other", "nosuch"):
-        with pytest.raises(InvalidInputError, match="tabular.*received"):
+        with pytest.raises(InvalidInputError, match="tabular.*got"):
             same_extractor(due, spec, None)
 
 
@@ -39,9 +39,9 @@ def test_models_are_compared_by_name_before_a_hub_is_asked(monkeypatch, tmp_path
         built.append(spec)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("privmix.cli._raw.build_extractor", load)
+    monkeypatch.setattr("privmix.features.named.build_extractor", load)
     for spec in ("sentence:other", "sentence:other,device=cpu"):
-        with pytest.raises(InvalidInputError, match="model=known.*received 'sentence:other"):
+        with pytest.raises(InvalidInputError, match="model=known.*got 'sentence:other"):
             same_extractor(due, spec, None)
     assert not built
     for spec in ("sentence", "sentence:known", f"sentence:{tmp_path}"):

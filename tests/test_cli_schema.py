@@ -51,15 +51,15 @@ def test_refused(privmix, tmp_path):
         (["schema", "t.csv", "--out", "schema.json"], "a new file"),
         (["schema", "t.csv", "--label", "z"], "--label"),
         (["schema", "none.csv"], "no such file"),
-        (["schema", "."], "--extractor for texts and images; received a folder"),
-        (["schema", "--label", "y"], "INPUT: allowed is a table"),
+        (["schema", "."], "--extractor for texts and images, got a folder"),
+        (["schema", "--label", "y"], "INPUT: required: a table"),
         (["schema", "t.csv", "--label", "y", "--extractor", "pixels"], "drop t.csv, --label y"),
         (
             ["schema", "t.csv", "--unit-column", "z"],
-            "--unit-column: allowed is a column that the first line of",
+            "--unit-column: missing column 'z'; expected a column that the first line of",
         ),
         (["schema", "t.csv", "--label", "y", "--unit-column", "y"], "named once"),
-        (["schema", "t.csv", "--label", "y", "--target", "yes"], "--target: allowed is one of"),
+        (["schema", "t.csv", "--label", "y", "--target", "yes"], "--target: expected one of"),
         (["schema", "t.csv", "--label", "y", "--label", "age", "--target", "class"], "1 column"),
     ):
         code, out, err = privmix(*words)

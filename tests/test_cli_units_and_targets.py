@@ -117,7 +117,7 @@ def test_uniform_rows_have_no_units(run, visits):  # noqa: F811
     budget = ("--epsilon", 4, "--delta", "1e-5", "--design", "uniform", "--num-mixtures", 50)
     result = run("release", *source, *budget, *UNITS, "--out", visits / "r")
     assert result.code == 2
-    assert "unit_column: allowed is nothing for a release under replace_one" in result.err
+    assert "unit_column: not accepted for a release under replace_one" in result.err
 
 
 def test_regression_by_the_schemas_names_and_by_columns(run, visits):  # noqa: F811
@@ -143,7 +143,7 @@ def test_regression_is_learnt_and_evaluated(run, visits):  # noqa: F811
     train = ("train", visits / "r", "--out", model)
     refused = run(*train, "--learner", "noise-aware")
     assert refused.code == 2
-    assert "release.target: allowed is classes" in refused.err
+    assert "release.target: expected classes" in refused.err
     assert ok(run(*train, "--json")).json["learner"] == "noise-aware-regression"
     score = ok(run("evaluate", model, visits / "doses.parquet", "--json")).json
     assert score["r2"] > 0.8
@@ -164,7 +164,7 @@ def test_test_data_may_keep_the_column_of_owners(run, visits):  # noqa: F811
     test = ("evaluate", model, table, "--label", "label")
     refused = run(*test)
     assert refused.code == 2
-    assert "patient: allowed is a column of numbers" in refused.err
+    assert "patient: expected a column of numbers" in refused.err
     score = ok(run(*test, "--unit-column", "patient", "--json")).json
     without = visits / "without.parquet"
     pq.write_table(pq.read_table(table).drop_columns(["patient"]), without)
@@ -177,7 +177,7 @@ def test_a_design_of_classes_is_refused(run, visits):  # noqa: F811
     budget = ("--epsilon", 4, "--delta", "1e-5", "--design", "hybrid")
     result = run("plan", "--schema", visits / "numbers.json", *budget)
     assert result.code == 2
-    assert "design: allowed is poisson, signed, uniform, transposed" in result.err
+    assert "design: expected poisson, signed, uniform, transposed" in result.err
 
 
 def test_explain_is_about_records_with_classes(run, visits):  # noqa: F811
@@ -215,5 +215,5 @@ def test_raw_texts_given_as_features_are_told_what_they_need(run, visits):  # no
     public = ("--label", "label", "--schema", visits / "schema.json", *BUDGET)
     refused = run("release", visits / "t.csv", *public, "--out", visits / "r")
     assert refused.code == 2
-    assert "text: allowed is a column of numbers (--text-column" in refused.err
+    assert "text: expected a column of numbers (--text-column" in refused.err
     assert "--extractor" in refused.err

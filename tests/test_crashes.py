@@ -305,7 +305,7 @@ def test_a_file_system_that_is_read_only(tmp_path, holder, run, monkeypatch):
             *holder, "--out", tmp_path / "r", "--ledger", tmp_path / "l.db", "--dataset-id", "d"
         )
     assert code == 2
-    assert "allowed is a place in a writable folder; received Read-only file system" in line
+    assert "expected a place in a writable folder, got Read-only file system" in line
     assert Ledger(tmp_path / "l.db").balance("d").charges == ()
     assert run(*holder, "--out", tmp_path / "r")[0] == 0
 

@@ -184,10 +184,10 @@ def test_offline_it_says_what_to_do(served, tmp_path, monkeypatch):
         load_dataset("eurosat", cache=tmp_path / "cache")
     with pytest.raises(InvalidInputError, match="one of mnist"):
         load_dataset("imagenet")
-    with pytest.raises(InvalidInputError, match="folder: allowed is an existing folder"):
+    with pytest.raises(InvalidInputError, match="folder: expected an existing folder"):
         load_dataset("mnist", folder=tmp_path / "none")
     monkeypatch.setenv("PRIVMIX_DATA", str(tmp_path / "none"))
-    with pytest.raises(InvalidInputError, match="PRIVMIX_DATA: allowed is an existing folder"):
+    with pytest.raises(InvalidInputError, match="PRIVMIX_DATA: expected an existing folder"):
         load_dataset("mnist")
 
 

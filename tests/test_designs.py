@@ -174,13 +174,13 @@ def test_a_count_is_open_until_the_bits_differ_from_the_threshold():
     threshold = int(Fraction(3, 4) ** 4 * 2**192)
     words = [(threshold >> shift) & (2**64 - 1) for shift in (128, 64, 0)]
     below = Words(words[1] - 1)
-    assert designs._settle_count(prob, words[0], below) == 0  # type: ignore[arg-type]
+    assert designs._exact_count(prob, words[0], below) == 0  # type: ignore[arg-type]
     above = Words(words[1] + 1)
-    assert designs._settle_count(prob, words[0], above) == 1  # type: ignore[arg-type]
+    assert designs._exact_count(prob, words[0], above) == 1  # type: ignore[arg-type]
     # (3/4)^4 has eight bits: equal words stay open, and every further bit puts u above it.
     far = Words(words[1], words[2], 1)
-    assert designs._settle_count(prob, words[0], far) == 1  # type: ignore[arg-type]
-    assert designs._settle_count(prob, 2**64 - 1, Words(2**64 - 1)) == 4  # type: ignore[arg-type]
+    assert designs._exact_count(prob, words[0], far) == 1  # type: ignore[arg-type]
+    assert designs._exact_count(prob, 2**64 - 1, Words(2**64 - 1)) == 4  # type: ignore[arg-type]
 
 
 def test_blocks_cover_rows_once_and_never_mix_classes():

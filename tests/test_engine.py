@@ -241,7 +241,7 @@ def test_uniform_rows_have_exactly_their_size(name, key):
 
 def test_uniform_needs_the_planned_number_of_records(tmp_path):
     plan = plan_for("uniform")
-    with pytest.raises(InvalidInputError, match="exactly num_records = 60; received 59"):
+    with pytest.raises(InvalidInputError, match="exactly num_records = 60, got 59"):
         release(*make_data(plan.data_schema, 59), plan, out=tmp_path / "r")
     assert list(tmp_path.iterdir()) == []
 

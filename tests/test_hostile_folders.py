@@ -140,9 +140,9 @@ for folder in sys.argv[1:]:
 
     def test_files_are_read_up_to_their_size(self, tmp_path):
         (tmp_path / "f").write_bytes(b"x" * 100)
-        with pytest.raises(InvalidInputError, match="at most 99 bytes; received 100"):
+        with pytest.raises(InvalidInputError, match="at most 99 bytes, got 100"):
             ForeignFolder(tmp_path).read("f", 99)
-        with pytest.raises(InvalidInputError, match="at most 99 bytes; received 100"):
+        with pytest.raises(InvalidInputError, match="at most 99 bytes, got 100"):
             read_file(tmp_path / "f", 99)
         assert ForeignFolder(tmp_path).read("f", 100) == b"x" * 100
         if Path("/proc/self/mem").exists():  # of a kernel: no size, and no end
@@ -211,7 +211,7 @@ class TestClaims:
     def test_a_certificate_of_hundreds_of_megabytes(self, folder):
         with (folder / "certificate.json").open("r+b") as file:
             file.truncate(400 << 20)
-        assert "at most 16777216 bytes; received 419430400" in reasons(folder)
+        assert "at most 16777216 bytes, got 419430400" in reasons(folder)
 
     @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"epsilon": 1e999}'])
     def test_a_certificate_that_goes_deep(self, folder, text):
@@ -407,7 +407,7 @@ def test_files_beside_a_model_are_refused(tmp_path, folder):
     header["coef"]["dtype"] = "BF16"
     text = json.dumps(header, separators=(",", ":")).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
-    with pytest.raises(InvalidInputError, match="a tensor of F64.*received BF16"):
+    with pytest.raises(InvalidInputError, match="a tensor of F64.*got BF16"):
         load_model(path)
     header["coef"] |= {"dtype": "F64", "shape": [10**15, 10**15]}
     text = json.dumps(header, separators=(",", ":")).encode()

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from builders import make_data, make_plan, make_schema
-from privmix import InvalidInputError, engine, plan_release, release, verify
+from privmix import InvalidInputError, plan_release, release, verify
+from privmix.backends import parts
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.preprocess import Center, UnitNorm
 from privmix.publishing import folder as store
@@ -416,7 +417,7 @@ def test_one_run_at_a_time(tmp_path, plan):
 
 def test_a_full_disk_is_survived(tmp_path, plan, monkeypatch):
     data = make_data(plan.data_schema, 60)
-    honest, calls = engine.write_part, 0
+    honest, calls = parts.write_part, 0
 
     def full(*arguments):
         nonlocal calls
@@ -425,7 +426,7 @@ def test_a_full_disk_is_survived(tmp_path, plan, monkeypatch):
             raise OSError(28, "No space left on device")
         honest(*arguments)
 
-    monkeypatch.setattr(engine, "write_part", full)
+    monkeypatch.setattr(parts, "write_part", full)
     with pytest.raises(OSError, match="No space"):
         release(*data, plan, out=tmp_path / "r")
     assert not (tmp_path / "r").exists()

@@ -313,7 +313,7 @@ class TestChain:
                 )
                 for one in rehashed(exported)["entries"]
             ]
-            words = r"entry 4: allowed is .* this version of privmix knows; received '(ref|lap)"
+            words = r"entry 4: expected .* this version of privmix knows, got '(ref|lap)"
             with pytest.raises(InvalidInputError, match=words):
                 ledger_entries.read_entries(links, "ledger")
 
@@ -363,7 +363,7 @@ class TestExports:
             (lambda e: e["entries"].pop(), "up to the head"),
             (lambda e: e["entries"].pop(0), "entry 1: removed"),
             (lambda e: e["entries"].reverse(), "head"),
-            (lambda e: e.update(ledger_format=1), "format 2; received 1"),
+            (lambda e: e.update(ledger_format=1), "format 2, got 1"),
             (lambda e: e.update(entries=None), "number, hash and content"),
             (lambda e: e["entries"][0].update(number="1"), "number"),
             (lambda e: e.pop("ledger_format"), "another file"),
@@ -391,12 +391,12 @@ class TestFiles:
             Ledger(tmp_path / "text")
         with pytest.raises(InvalidInputError, match="existing folder"):
             Ledger(tmp_path / "no" / "ledger.db")
-        with pytest.raises(InvalidInputError, match="a file; received something else"):
+        with pytest.raises(InvalidInputError, match="a file, got something else"):
             Ledger(tmp_path)
         with sqlite3.connect(tmp_path / "new.db") as connection:
             connection.execute("PRAGMA user_version = 7")
         connection.close()
-        with pytest.raises(InvalidInputError, match="format 2; received 7"):
+        with pytest.raises(InvalidInputError, match="format 2, got 7"):
             Ledger(tmp_path / "new.db")
 
     def test_the_old_format_is_refused_by_name(self, tmp_path):
@@ -404,7 +404,7 @@ class TestFiles:
             connection.execute("CREATE TABLE charges (number INTEGER, event TEXT)")
             connection.execute("PRAGMA user_version = 1")
             connection.commit()
-        with pytest.raises(InvalidInputError, match="format 2; received format 1"):
+        with pytest.raises(InvalidInputError, match="format 2, got format 1"):
             Ledger(tmp_path / "old.db")
 
     @pytest.mark.parametrize("version", [0, 1, 2])
@@ -415,7 +415,7 @@ class TestFiles:
             connection.execute(f"PRAGMA user_version = {version}")
             connection.commit()
         content = path.read_bytes()
-        with pytest.raises(InvalidInputError, match=r"other\.db: allowed is a ledger; .* another"):
+        with pytest.raises(InvalidInputError, match=r"other\.db: expected a ledger, .* another"):
             Ledger(path)
         assert path.read_bytes() == content
 
@@ -429,7 +429,7 @@ class TestFiles:
     def test_one_that_is_gone_is_not_made_anew(self, ledger):
         ledger.path.unlink()
         for use in (ledger.balances, lambda: ledger.charge("d", EVENT), ledger.to_json):
-            with pytest.raises(InvalidInputError, match="existing ledger; received none"):
+            with pytest.raises(InvalidInputError, match="existing ledger, got none"):
                 use()
         assert not ledger.path.exists()
 

@@ -25,7 +25,7 @@ from privmix.features import get_extractor
 from privmix.features.extraction import transform_records
 from privmix.inputs.raw import open_records
 from privmix.mechanism import DESIGNS
-from privmix.table_schema import TableSchema
+from privmix.schema.table import TableSchema
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -6,7 +6,7 @@ from privmix import InvalidInputError, mechanism
 from privmix.planning.memory import memory_layout, sum_bytes
 from privmix.planning.plan import ReleasePlan
 from privmix.planning.solve import configure
-from privmix.records.bounded import piece_records, shard_records
+from privmix.records.bounded import batch_records, shard_records
 
 SIZES = {"num_records": 10**6, "num_classes": 10, "num_features": 2048}
 
@@ -81,7 +81,7 @@ def test_blocks_hold_fewer_rows_of_more_records():
 
 @pytest.mark.parametrize("width", [1, 2, 5, 64, 384, 1280, 2048, 10**5, 10**7])
 def test_pieces_divide_shards(width):
-    piece, shard = piece_records(width), shard_records(width)
+    piece, shard = batch_records(width), shard_records(width)
     assert shard % piece == 0
     assert 16 <= shard <= 65536
     assert piece == 1 or piece * width * 8 <= 8 << 20

@@ -31,7 +31,7 @@ from privmix.running.ledger import Ledger
 def test_printable(text, shown):
     assert printable(text) == shown
     assert printable(shown) == shown
-    assert str(InvalidInputError("p", "a", text)) == f"p: allowed is a; received {shown}"
+    assert str(InvalidInputError("p", "a", text)) == f"p: expected a, got {shown}"
     assert len(printable("x" * 10**6, 100)) < 150
     assert printable(10**5000) == "a very long int"
 
@@ -135,3 +135,17 @@ def test_names_in_errors(tmp_path, name):
         assert done.returncode == 2
         (line,) = done.stderr.splitlines()
         assert line.startswith(f"error: {printable(name)}")
+
+
+@pytest.mark.parametrize(
+    ("said", "due"),
+    [
+        (("--mix-size", "at most 100", 101), "--mix-size: expected at most 100, got 101"),
+        (("--label", "the label column", "nothing"), "--label: required: the label column"),
+        (("--seed", "nothing beside --plan", 3), "--seed: not accepted beside --plan, got 3"),
+        (("t.csv", "a, b", "missing column 'c'"), "t.csv: missing column 'c'; expected a, b"),
+        (("out=r", "a run", "nothing to resume"), "out=r: nothing to resume; expected a run"),
+    ],
+)
+def test_an_error_has_one_form_for_each_kind_of_fault(said, due):
+    assert str(InvalidInputError(*said)) == due

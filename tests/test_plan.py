@@ -14,8 +14,8 @@ from builders import make_data, make_schema
 from privmix import InvalidInputError, ReleasePlan, Schema, bound_records, plan_release
 from privmix import mixer as mixer_module
 from privmix.accounting import account, event_gdp_mu
-from privmix.cli.plan import make_plan
 from privmix.mechanism import DESIGNS, joint_noise_multiplier, split_noise_multiplier
+from privmix.planning.flags import make_plan
 from privmix.planning.plan import PrivacyUnit
 from privmix.planning.rule import recommend_design
 from privmix.planning.solve import choose_design, configure, solve_config
@@ -97,9 +97,7 @@ class TestAutomaticDesign:
         assert few.mechanism.components[0].mix_size > 100  # fewer rows afford larger ones
 
     def test_options_that_no_considered_design_has(self):
-        with pytest.raises(
-            InvalidInputError, match="design: allowed is one that has the options c"
-        ):
+        with pytest.raises(InvalidInputError, match="design: expected one that has the options c"):
             plan_release(self.schema(), **self.target, class_prob=0.3)
 
 
@@ -433,7 +431,7 @@ def check_noise(part, accounted: float, stddevs: list[float]) -> None:
     "steps", ["center", Center(budget_share=0.1), ["center"], [{"step": "center"}], [Center], 5]
 )
 def test_what_is_no_list_of_steps_is_refused(steps):
-    with pytest.raises(InvalidInputError, match="preprocessing: allowed is a list of steps"):
+    with pytest.raises(InvalidInputError, match="preprocessing: expected a list of steps"):
         plan_release(make_schema(), target_epsilon=1.0, target_delta=1e-5, preprocessing=steps)
 
 

@@ -24,7 +24,7 @@ from privmix.features import make_extractor
 from privmix.inputs.parquet import parquet_files
 from privmix.inputs.raw import Limits, open_records
 from privmix.inputs.raw.blocks import object_array
-from privmix.table_schema import TableSchema
+from privmix.schema.table import TableSchema
 
 TABLE = TableSchema(
     columns=[
@@ -101,11 +101,11 @@ class TestFolderOfParquetFiles:
         [
             (
                 {"text": ["c"], "label": ["1"]},
-                "label: .* of int64, as in .*/0.parquet; .* of string",
+                "label: .* of int64, as in .*/0.parquet, .* of string",
             ),
-            ({"text": [3], "label": [1]}, "text: .* of string, as in .*/0.parquet; .* of int64"),
-            ({"text": ["c"]}, "label: allowed is the columns of .*; received no such column"),
-            ({"text": ["c"], "label": [1], "x": [1]}, "x: allowed is .*; received one more"),
+            ({"text": [3], "label": [1]}, "text: .* of string, as in .*/0.parquet, .* of int64"),
+            ({"text": ["c"]}, "label: missing column; expected the columns of"),
+            ({"text": ["c"], "label": [1], "x": [1]}, "x: expected .*, got one more"),
         ],
     )
     def test_other_columns_are_named(self, tmp_path, second, words):
@@ -138,7 +138,7 @@ class TestImages:
         (folder / ".DS_Store").write_bytes(b"x")
         assert open_records(folder, kind="image").count == 7
         (folder / "list.txt").touch()
-        with pytest.raises(InvalidInputError, match="no file beside; received list.txt"):
+        with pytest.raises(InvalidInputError, match="no file beside, got list.txt"):
             open_records(folder, kind="image")
 
     def sources(self, tmp_path):
@@ -205,7 +205,7 @@ class TestImages:
         images, labels, _ = gather(open_records(made, kind="image", column="img", label="label"))
         assert (np.array(images) == pictures(5)[[4, 2, 0]]).all()
         assert labels == [1, 1, 0]
-        with pytest.raises(InvalidInputError, match="one data set; received several: train"):
+        with pytest.raises(InvalidInputError, match="one data set, got several: train"):
             open_records(datasets.DatasetDict(train=made), kind="image", column="img")
 
     def test_modes(self):
@@ -324,7 +324,7 @@ class TestBadImages:
 
     def test_the_path_of_a_damaged_file_is_told(self, folder):
         (folder / "1" / "3.png").write_bytes(b"")
-        with pytest.raises(InvalidInputError, match=r"1/3\.png: allowed is an image"):
+        with pytest.raises(InvalidInputError, match=r"1/3\.png: expected an image"):
             gather(open_records(folder, kind="image"))
 
     def test_a_data_set_that_raises(self):
@@ -394,7 +394,7 @@ class TestTexts:
         assert bad == [False, True, True, True, True, True]
         assert texts == ["good", *[None] * 5]
         assert labels == ["a", *[None] * 5]
-        with pytest.raises(InvalidInputError, match=r"t\.csv\[1\], text: allowed is a text"):
+        with pytest.raises(InvalidInputError, match=r"t\.csv\[1\], text: required: a text"):
             gather(open_records(tmp_path / "t.csv", **options))
 
     def test_a_number_is_no_text(self):
@@ -473,7 +473,7 @@ class TestTables:
     def test_a_bad_cell_is_named(self, tmp_path):
         (tmp_path / "t.csv").write_text("age,sex\n1,f\nold,m\n")
         records = open_records(tmp_path / "t.csv", kind="table", table=TABLE)
-        with pytest.raises(InvalidInputError, match=r"t\.csv\[1\], age: .* received 'old'"):
+        with pytest.raises(InvalidInputError, match=r"t\.csv\[1\], age: .* got 'old'"):
             gather(records)
 
     def test_mixed_pandas_columns(self):
@@ -636,7 +636,9 @@ class TestTables:
         assert bad == [False, True, False]
 
     def test_columns_that_are_not_there(self):
-        with pytest.raises(InvalidInputError, match="a column of table: age; received 'sex'"):
+        with pytest.raises(
+            InvalidInputError, match="missing column 'sex'; expected a column of table: age"
+        ):
             open_records(pa.table({"age": [1]}), kind="table", table=TABLE)
         with pytest.raises(InvalidInputError, match="is the label: delete the line of 'sex'"):
             open_records(self.frame, kind="table", table=TABLE, label="sex")
@@ -733,7 +735,7 @@ class TestValuesThatPythonDoesNotHave:
             (table, {"column": "text", "label": "y"}, "label column 'y'"),
             (["a", "b"], {"labels": np.array([[0], [1]])}, "label"),
         ):
-            with pytest.raises(InvalidInputError, match=rf"\[0\].* {place}: allowed is a single"):
+            with pytest.raises(InvalidInputError, match=rf"\[0\].* {place}: expected a single"):
                 gather(open_records(source, **given, **options))
             records = open_records(
                 source, on_bad_record="zero", max_bad_share=1.0, **given, **options
@@ -762,20 +764,20 @@ class TestRefused:
         ):
             with pytest.raises(InvalidInputError, match=words):
                 gather(open_records(tmp_path / name, kind="text", column="text"))
-        with pytest.raises(InvalidInputError, match="an array of .*: img; received 'x'"):
+        with pytest.raises(InvalidInputError, match="an array of .*: img, got 'x'"):
             open_records(tmp_path / "t.npz", kind="image", column="x")
 
     @pytest.mark.parametrize(
         ("source", "options", "words"),
         [
             ([], {}, "at least one record"),
-            (["a"], {"labels": [0, 1]}, "labels: allowed is one for each of the 1 records"),
+            (["a"], {"labels": [0, 1]}, "labels: expected one for each of the 1 records"),
             (3, {}, "a path, a table or a sequence"),
             (b"bytes", {}, "a path, a table or a sequence"),
-            (pa.table({"text": ["a"]}), {}, "text column: .*nothing"),
+            (pa.table({"text": ["a"]}), {}, "text column: required"),
             (pa.table({"text": ["a"]}), {"column": "x"}, "text column: .*'x'"),
             (pa.table({"text": ["a"]}), {"column": "text", "labels": [0]}, "named by label"),
-            (["a"], {"table": TABLE}, "nothing beside another kind"),
+            (["a"], {"table": TABLE}, "not accepted beside another kind"),
             (["a"], {"on_bad_record": "skip"}, "error, zero"),
         ],
     )
@@ -803,7 +805,7 @@ def test_labels_that_lost_digits_are_refused():
     ids = [2**53 + 1, 2**53]
     lossy = pd.Series([2.0**53, None])
     options = {"kind": "text", "classes": ids, "on_bad_record": "zero", "max_bad_share": 1.0}
-    words = "label.*: allowed is integers or texts .* received a column of (double|float64)"
+    words = "label.*: expected integers or texts .* got a column of (double|float64)"
     with pytest.raises(InvalidInputError, match=words):
         open_records(["x", "y"], labels=lossy, **options)
     frame = pd.DataFrame({"text": ["x", "y"], "label": lossy})
@@ -879,7 +881,7 @@ def test_the_earliest_and_latest_nanoseconds(zone):
 def test_extension_types_are_refused_by_column():
     cells = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0" * 16], pa.binary(16)))
     frame = pa.table({"age": [1.0], "sex": cells})
-    with pytest.raises(InvalidInputError, match="sex: allowed is a column of numbers, .*uuid"):
+    with pytest.raises(InvalidInputError, match="sex: expected a column of numbers, .*uuid"):
         gather(open_records(frame, kind="table", table=TABLE))
 
 

@@ -21,7 +21,7 @@ from privmix.inputs.raw import open_records
 from privmix.inputs.raw.template import schema_template
 from privmix.inputs.readers import open_labelled, read_labelled
 from privmix.records.binding import bound_records
-from privmix.table_schema import TableSchema
+from privmix.schema.table import TableSchema
 from test_cli import run  # noqa: F401
 
 NUMBER = {"name": "x", "type": "numeric", "lower": 0, "upper": 10_000}
@@ -254,7 +254,7 @@ class TestShares:
     def test_a_column_that_misses_the_schema_stops(self, column, values, hint):
         frame = pd.DataFrame({column["name"]: values})
         told, notes = stopped(table(column), frame)
-        assert "max_missed_share" in told and "received 9 of" in told and hint in notes[0]
+        assert "max_missed_share" in told and "got 9 of" in told and hint in notes[0]
         assert len(cells(table(column), frame, max_missed_share=1.0)) == 10
 
     def test_python_releases_stop_too(self, tmp_path):
@@ -353,9 +353,9 @@ class TestFiles:
         )
         for name in ("t.csv", "t.parquet", "t.npz", "t.npy", "t.csv.gz"):
             os.mkfifo(tmp_path / name)
-            with pytest.raises(InvalidInputError, match="a regular file; received a pipe"):
+            with pytest.raises(InvalidInputError, match="a regular file, got a pipe"):
                 open_labelled(tmp_path / name, label="y", classes=[0, 1])
-        with pytest.raises(InvalidInputError, match="a regular file; received a pipe"):
+        with pytest.raises(InvalidInputError, match="a regular file, got a pipe"):
             open_records(tmp_path / "t.csv", kind="table", table=table(NUMBER))
         with pytest.raises(InvalidInputError, match="a regular file"):
             open_labelled(tmp_path, label="y", classes=[0, 1])

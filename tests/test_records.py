@@ -96,7 +96,7 @@ class TestBadRecords:
             bound_records(self.x[[0, 2]], [0, 1], self.schema)
 
     def test_an_unknown_label_is_refused_with_its_position(self):
-        with pytest.raises(InvalidInputError, match=r"labels\[3\].*received 7"):
+        with pytest.raises(InvalidInputError, match=r"labels\[3\].*got 7"):
             bound_records(np.zeros((4, 2)), self.y, self.schema)
 
     def test_zero_replaces_bad_records_one_by_one(self):
@@ -162,7 +162,7 @@ def test_labels_are_matched_by_value(classes, labels, indices):
     ],
 )
 def test_labels_of_another_kind_are_refused(classes, labels):
-    with pytest.raises(InvalidInputError, match=r"labels\[0\]: allowed is one of the schema's 2"):
+    with pytest.raises(InvalidInputError, match=r"labels\[0\]: expected one of the schema's 2"):
         match_labels(labels, classes)
 
 
@@ -253,7 +253,7 @@ def test_categories_of_pandas_stay_integers(missing):
 def test_polars_integers_beyond_64_bits_are_refused():
     wide = pl.Series("x", [2**70, 1], dtype=pl.Int128)
     schema = Schema(classes=("a", "b"), num_features=1, num_records=2, feature_clip_norm=1.0)
-    words = "allowed is values of a type that NumPy has; received .*128"
+    words = "expected values of a type that NumPy has, got .*128"
     with pytest.raises(InvalidInputError, match=f"features: {words}"):
         bound_records(wide.to_frame(), ["a", "a"], schema)
     with pytest.raises(InvalidInputError, match=f"units: {words}"):

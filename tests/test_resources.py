@@ -29,7 +29,7 @@ def test_sizes(text, size):
     ["", "GB", "-1GB", "1XB", "1 GB more", "nan", "inf", "1e9", "0", 0, -5, True, 1.5, "0.1"],
 )
 def test_no_sizes(text):
-    with pytest.raises(InvalidInputError, match="--max-memory: allowed is"):
+    with pytest.raises(InvalidInputError, match="--max-memory: expected"):
         parse_bytes("--max-memory", text)
 
 

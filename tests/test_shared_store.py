@@ -196,7 +196,7 @@ def test_a_part_that_nobody_vouched_for_is_made_again(begun, place):
 def test_files_of_others_are_refused(begun, place, name):
     arguments, options = begun
     put(place, name, b"what is this?")
-    with pytest.raises(InvalidInputError, match=f"files of this run alone; received {name}"):
+    with pytest.raises(InvalidInputError, match=f"files of this run alone, got {name}"):
         release(*arguments, **options)
 
 

@@ -218,7 +218,7 @@ def test_times_that_openssh_does_not_have_are_no_error_of_python(
         clock.tzset()
         options = f'valid-before="{time}"'
         path = signers(f"a {options} {public_line(KEY)}")
-        with pytest.raises(InvalidInputError, match=r"line 1: allowed is times from 1970 on"):
+        with pytest.raises(InvalidInputError, match=r"line 1: expected times from 1970 on"):
             verify(folder, signers=path)
     monkeypatch.undo()
     clock.tzset()
@@ -262,9 +262,9 @@ def test_other_files_of_signers_are_refused(folder, signers, tmp_path):
 def test_pipes_are_neither_signers_nor_keys(folder, tmp_path):
     """To which nobody may ever write."""
     pipe = fed_pipe(tmp_path / "pipe")
-    with pytest.raises(InvalidInputError, match="signers .*pipe: .*received a pipe"):
+    with pytest.raises(InvalidInputError, match="signers .*pipe: .*got a pipe"):
         verify(folder, signers=pipe)
-    with pytest.raises(InvalidInputError, match="key .*pipe: .*received a pipe"):
+    with pytest.raises(InvalidInputError, match="key .*pipe: .*got a pipe"):
         load_signing_key(pipe)
 
 

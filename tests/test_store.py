@@ -115,8 +115,8 @@ def test_damaged_parts_are_named(tmp_path, poisson_plan):
     opened = release(*make_data(poisson_plan.data_schema, 60), poisson_plan, out=tmp_path / "r")
     part = next((tmp_path / "r" / "data").iterdir())
     part.write_bytes(part.read_bytes()[:100])
-    with pytest.raises(InvalidInputError, match="parts of at least 1280 bytes, .*; received 100"):
+    with pytest.raises(InvalidInputError, match="parts of at least 1280 bytes, .*, got 100"):
         opened.features
     part.unlink()
-    with pytest.raises(InvalidInputError, match="parts of at least 1280 bytes, .*; received 0"):
+    with pytest.raises(InvalidInputError, match="parts of at least 1280 bytes, .*, got 0"):
         Release(tmp_path / "r").features

@@ -172,7 +172,7 @@ class TestTruncatedInput:
         os.truncate(tmp_path / "x.npy", 200)
         self.refused(
             tmp_path / "x.npy",
-            "at least 288 bytes, as its header says; received 200",
+            "at least 288 bytes, as its header says, got 200",
             labels=tmp_path / "y.npy",
         )
 
@@ -181,12 +181,12 @@ class TestTruncatedInput:
         source = as_source("x", np.load(tmp_path / "x.npy", mmap_mode="r"))
         os.truncate(tmp_path / "x.npy", 200)
         assert source.read(0, 1).shape == (1, 5)
-        with pytest.raises(InvalidInputError, match="received the end of the file"):
+        with pytest.raises(InvalidInputError, match="got the end of the file"):
             source.read(0, 4)
 
     def test_bad_options(self, tmp_path):
         np.save(tmp_path / "x.npy", np.zeros((4, 5)))
-        self.refused(tmp_path / "x.npy", "--labels: allowed is the .npy file")
+        self.refused(tmp_path / "x.npy", "--labels: required: the .npy file")
         self.refused(tmp_path / "x.npy", "no such file", labels=tmp_path / "y.npy")
         np.savez(tmp_path / "x.npz", x=np.zeros((4, 5)))
         self.refused(tmp_path / "x.npz", "nothing, but for an .npy", labels=tmp_path / "x.npy")
@@ -223,10 +223,10 @@ class TestChangedInput:
         read = stream(plan, x, y)
         x[40, 1] = np.nan
         with pytest.raises(InvalidInputError, match="the same as when they were first read"):
-            read.part(32, 48)
-        assert read.part(0, 16).shape == (16, 5)
-        with pytest.raises(ValueError, match="no whole pieces"):
-            read.part(0, 13)
+            read.read(32, 48)
+        assert read.read(0, 16).shape == (16, 5)
+        with pytest.raises(ValueError, match="no whole batches"):
+            read.read(0, 13)
 
     def test_digests_agree_with_those_in_memory(self):
         plan = plan_for("poisson")
@@ -236,7 +236,7 @@ class TestChangedInput:
         whole = bound_records(x, y, plan.data_schema, "zero", max_bad_share=1.0)
         assert read.digest() == whole.digest()
         assert (read.num_clipped, read.num_replaced) == (whole.num_clipped, whole.num_replaced)
-        assert np.array_equal(read.part(0, 61), whole.features)
+        assert np.array_equal(read.read(0, 61), whole.features)
         assert repr(read) == "StreamedRecords(<private>)"
 
     def test_a_bad_record_is_refused_with_its_position(self):
@@ -320,6 +320,6 @@ def test_a_file_that_does_not_fit_is_swept(tmp_path, monkeypatch):
     )
     assert swept.count(0) >= 1
     assert streamed.certificate_digest == whole.certificate_digest
-    with pytest.raises(InvalidInputError, match="max_memory: allowed is at least .*MB"):
+    with pytest.raises(InvalidInputError, match="max_memory: expected at least .*MB"):
         release(mapped, y, plan, out=tmp_path / "t", max_memory=1000)
     assert not (tmp_path / "t").exists()

@@ -21,7 +21,7 @@ from privmix.features import get_extractor
 from privmix.features.tabular import TabularExtractor, bucket, frequencies
 from privmix.inputs.raw import open_records
 from privmix.inputs.raw.blocks import object_array
-from privmix.table_schema import FourierFeatures, TableSchema
+from privmix.schema.table import FourierFeatures, TableSchema
 
 COLUMNS = [
     {"name": "age", "type": "numeric", "lower": 0, "upper": 100},
@@ -249,7 +249,7 @@ def test_arrow_types_that_mean_the_same():
         }
     )
     assert (TabularExtractor(SCHEMA).transform(table) == plain).all()
-    with pytest.raises(InvalidInputError, match="age: allowed is a column of numbers"):
+    with pytest.raises(InvalidInputError, match="age: expected a column of numbers"):
         TabularExtractor(SCHEMA).transform(table.set_column(0, "age", pa.array([[1.0]])))
 
 
@@ -281,13 +281,13 @@ def test_large_integers_as_floats_are_no_category():
 
     floats = pd.Series([1.0, 2.0**53, None])
     integers = pd.Series([1, 2**53, None], dtype="Int64")
-    with pytest.raises(InvalidInputError, match="x: allowed is integers or texts .* double"):
+    with pytest.raises(InvalidInputError, match="x: expected integers or texts .* double"):
         encode(large, floats)
     assert encode(large, integers)[1] == [False] * 3
     assert encode(large, pd.Series([1.0, 2.0**53, None], dtype=object))[1] == [False, True, False]
     assert np.array_equal(encode(small, floats)[0], encode(small, integers)[0])  # unknown anyway
     assert encode(small, floats)[1] == [False] * 3
-    with pytest.raises(InvalidInputError, match="x: allowed is integers or texts .* double"):
+    with pytest.raises(InvalidInputError, match="x: expected integers or texts .* double"):
         encode(hashed, floats)  # one missing cell would make bad cells of all large ones
     found, bad = encode(hashed, floats.astype(object))
     assert bad == [False, True, False] and not found[1].any()
@@ -347,12 +347,12 @@ class TestOneCellDoesNotChangeOthers:
     def test_times_that_doubles_do_not_hold_are_refused_by_type(self):
         """Even where the values in it are whole: which type it is, one missing value may decide."""
         for form, kind in (("%Y%m%d%H%M%S%f", pa.float64()), ("%Y%m%d", pa.float32())):
-            with pytest.raises(InvalidInputError, match="d: allowed is .* a column of"):
+            with pytest.raises(InvalidInputError, match="d: expected .* a column of"):
                 self.when(form).transform(pa.table({"d": pa.array([1.0], kind)}))
 
     def test_a_complex_number(self):
         extractor = TabularExtractor(TableSchema(columns=COLUMNS[:1]))
-        with pytest.raises(InvalidInputError, match="age: allowed is .*; received complex128"):
+        with pytest.raises(InvalidInputError, match="age: expected .*, got complex128"):
             extractor.transform(pd.DataFrame({"age": [25.0, 30.0, 1j]}))
 
     def test_a_date_that_is_no_number_is_bad_alone(self):

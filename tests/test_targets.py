@@ -122,14 +122,14 @@ class TestSchemas:
         [
             ("soft", {"classes": ["a"]}, "at least two"),
             ("soft", {"label_clip_norm": 1.5}, "at most 1.0"),
-            ("soft", {"max_labels": 1}, "nothing for target soft"),
-            ("soft", {"target_bounds": [(0, 1)] * 3}, "nothing for target soft"),
-            ("multilabel", {"max_labels": None}, "max_labels: allowed is a number"),
+            ("soft", {"max_labels": 1}, "not accepted for target soft"),
+            ("soft", {"target_bounds": [(0, 1)] * 3}, "not accepted for target soft"),
+            ("multilabel", {"max_labels": None}, "max_labels: required: a number"),
             ("multilabel", {"max_labels": 4}, "at most 3"),
             ("multilabel", {"max_labels": 0}, "at least 1"),
             ("multilabel", {"label_clip_norm": 1.5}, "at most 1.41"),
-            ("regression", {"target_bounds": None}, "a pair .* for each of 2; received nothing"),
-            ("regression", {"target_bounds": [(0, 1)]}, "for each of 2; received 1"),
+            ("regression", {"target_bounds": None}, "required: a pair .* for each of 2"),
+            ("regression", {"target_bounds": [(0, 1)]}, "for each of 2, got 1"),
             ("regression", {"target_bounds": [(0, 1), (1, 1)]}, r"target_bounds\[1\].*low below"),
             ("regression", {"target_bounds": [(0, 1), (2, 1)]}, r"target_bounds\[1\].*low below"),
             ("regression", {"target_bounds": [(0, np.nan), (0, 1)]}, r"target_bounds\[0\].*finite"),
@@ -200,11 +200,11 @@ class TestRecords:
             ("soft", [-0.1, 0.5, 0.5], r"labels\[1, 0\].*add up to at most 1.*-0.1"),
             ("soft", [0.5, 0.5, 0.5], r"labels\[1, 0\].*add up to at most 1"),
             ("soft", [0.5, np.nan, 0.5], r"labels\[1, .\].*at least 0"),
-            ("multilabel", [0, 1, 0.5], r"labels\[1, 2\]: allowed is 0 or 1.*0.5"),
-            ("multilabel", [0, 1, 2], r"labels\[1, 2\]: allowed is 0 or 1.*2"),
-            ("multilabel", [0, np.nan, 0], r"labels\[1, 1\]: allowed is 0 or 1.*nan"),
-            ("regression", [np.nan, 0], r"labels\[1, 0\]: allowed is a finite number.*nan"),
-            ("regression", [0, np.inf], r"labels\[1, 1\]: allowed is a finite number.*inf"),
+            ("multilabel", [0, 1, 0.5], r"labels\[1, 2\]: expected 0 or 1.*0.5"),
+            ("multilabel", [0, 1, 2], r"labels\[1, 2\]: expected 0 or 1.*2"),
+            ("multilabel", [0, np.nan, 0], r"labels\[1, 1\]: expected 0 or 1.*nan"),
+            ("regression", [np.nan, 0], r"labels\[1, 0\]: expected a finite number.*nan"),
+            ("regression", [0, np.inf], r"labels\[1, 1\]: expected a finite number.*inf"),
         ],
     )
     def test_bad_labels_are_refused_or_blanked(self, target, bad, words):
@@ -341,7 +341,7 @@ class TestDesigns:
         ],
     )
     def test_designs_that_need_classes_refuse_other_targets(self, target, design, options):
-        with pytest.raises(InvalidInputError, match=f"poisson, signed.*received {design}"):
+        with pytest.raises(InvalidInputError, match=f"poisson, signed.*got {design}"):
             plan_release(
                 schema_for(target), target_epsilon=1.0, target_delta=1e-5, design=design, **options
             )
@@ -360,7 +360,7 @@ class TestDesigns:
 
     @pytest.mark.parametrize("step", [ClassCounts(), SelectFeatures(num_selected=2)])
     def test_steps_that_need_classes_are_refused(self, step):
-        with pytest.raises(InvalidInputError, match=f"preprocessing.*received {step.step}"):
+        with pytest.raises(InvalidInputError, match=f"preprocessing.*got {step.step}"):
             plan_release(
                 schema_for("regression"),
                 target_epsilon=1.0,
@@ -402,11 +402,11 @@ def test_a_blank_record_and_one_of_zeros_are_not_the_same_input(in_memory):
     changed = x.copy()
     changed[4, 0] = np.nan
     blank = bound_records(changed, y, schema, "zero", max_bad_share=1.0, in_memory=in_memory)
-    assert np.array_equal(zeros.part(0, 10), blank.part(0, 10))
+    assert np.array_equal(zeros.read(0, 10), blank.read(0, 10))
     assert np.array_equal(zeros.labels, blank.labels)
     assert zeros.digest() != blank.digest()
     x[4, 0] = np.nan  # behind the back of what was read before
-    assert np.array_equal(zeros.part(0, 10), blank.part(0, 10))
+    assert np.array_equal(zeros.read(0, 10), blank.read(0, 10))
     assert not zeros.blank.any()
 
 

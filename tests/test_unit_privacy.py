@@ -121,7 +121,7 @@ class TestNeighbours:
                 x, y, schema, "zero", units=patients(), in_memory=in_memory
             ).sampled(key.stream("units"), 3)
             assert records.in_memory == in_memory
-            found.append((records.part(0, 60), records.labels, records.blank))
+            found.append((records.read(0, 60), records.labels, records.blank))
         for one, other in zip(*found, strict=True):
             assert np.array_equal(one, other)
         assert np.count_nonzero(~found[0][2]) > 20
@@ -244,7 +244,7 @@ class TestPlans:
     @pytest.mark.parametrize("design", REPLACING)
     def test_replacing_says_nothing_of_units(self, design):
         options = {"unit_column": "patient", "max_records_per_unit": 2, **REPLACING[design]}
-        with pytest.raises(InvalidInputError, match="unit_column: allowed is nothing"):
+        with pytest.raises(InvalidInputError, match="unit_column: not accepted"):
             plan_release(
                 make_schema(), target_epsilon=2.0, target_delta=1e-5, design=design, **options
             )
@@ -252,8 +252,8 @@ class TestPlans:
     @pytest.mark.parametrize(
         ("unit", "words"),
         [
-            (("patient", None), "max_records_per_unit: allowed is a value"),
-            ((None, 3), "unit_column: allowed is a value"),
+            (("patient", None), "max_records_per_unit: required: a value"),
+            ((None, 3), "unit_column: required: a value"),
             (("patient", 0), "at least 1"),
             (("patient", 1.5), "an integer"),
             (("", 2), "a name"),

@@ -216,7 +216,7 @@ class TestDressedUpReleases:
     def test_a_linked_certificate(self, folder, tmp_path):
         shutil.move(folder / "certificate.json", tmp_path / "c.json")
         (folder / "certificate.json").symlink_to(tmp_path / "c.json")
-        assert "not behind a link; received a symbolic link" in reasons(folder)
+        assert "not behind a link, got a symbolic link" in reasons(folder)
 
     def test_a_certificate_with_two_values_for_one_name(self, folder):
         path = folder / "certificate.json"

@@ -1,4 +1,4 @@
-"""Every argument check, with one error template.
+"""Every argument check, with one error template: ``NAME: expected WHAT, got WHAT``.
 
 No maths lives here. All numeric checks are written so that NaN fails them.
 """
@@ -54,13 +54,33 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
+MISSING_COLUMN, NOTHING_TO_RESUME = "missing column", "nothing to resume"
+
+
+def sentence(place: str, allowed: str, received: object) -> str:
+    """Return what an error says: ``NAME: expected WHAT, got WHAT``, or a short form of it.
+
+    - Nothing was given: ``NAME: required: WHAT``.
+    - Nothing is allowed ("nothing beside --plan", say): ``NAME: not accepted beside --plan, got WHAT``.
+    - A column is not there (``MISSING_COLUMN`` and its name), or no run that was cut off
+      (``NOTHING_TO_RESUME``): that, and then what was expected.
+    """
+    where, due, found = (printable(text, _LONGEST_TEXT) for text in (place, allowed, received))
+    if found == "nothing":
+        return f"{where}: required: {due}"
+    if due.startswith("nothing "):
+        return f"{where}: not accepted {due.removeprefix('nothing ')}, got {found}"
+    if found.startswith((MISSING_COLUMN, NOTHING_TO_RESUME)):
+        return f"{where}: {found}; expected {due}"
+    return f"{where}: expected {due}, got {found}"
+
+
 class InvalidInputError(ValueError):
     """Bad input, said in one line: the place, what is allowed, what was received."""
 
     def __init__(self, place: str, allowed: str, received: object) -> None:
         self.place, self.allowed, self.received = place, allowed, received
-        where, due, found = (printable(part, _LONGEST_TEXT) for part in (place, allowed, received))
-        super().__init__(f"{where}: allowed is {due}; received {found}")
+        super().__init__(sentence(place, allowed, received))
 
 
 def fail(place: str, allowed: str, received: object) -> NoReturn:
@@ -173,13 +193,15 @@ class FrozenModel(BaseModel):
 
     # Fields that are written only where they differ from their default, so that what was said
     # before there were such fields is said in the same bytes.
-    _seldom: ClassVar[tuple[str, ...]] = ()
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ()
 
     @model_serializer(mode="wrap")
     def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
         fields = type(self).model_fields
-        plain = [name for name in self._seldom if getattr(self, name) == fields[name].default]
+        plain = [
+            name for name in self._omitted_if_default if getattr(self, name) == fields[name].default
+        ]
         return {name: value for name, value in data.items() if name not in plain}
 
     def __init__(self, **data: Any) -> None:
@@ -231,7 +253,7 @@ def _first_problem(place: str, error: ValidationError) -> InvalidInputError:
         return InvalidInputError(f"{place}.{cause.place}", cause.allowed, cause.received)
     where = ".".join([place, *(str(part) for part in first["loc"])])
     if first["type"] == "missing":
-        return InvalidInputError(where, "a value (the field is required)", "nothing")
+        return InvalidInputError(where, "a value", "nothing")
     if first["type"] == "extra_forbidden":
         return InvalidInputError(where, "no field of this name", "one")
     if first["type"] == "json_invalid":

@@ -1,4 +1,7 @@
-"""The bound on a record: clip to a public norm and quantise to a fixed-point grid.
+"""The bound on a record: clip to a public norm, as floats or on a grid of integers.
+
+:class:`FixedPoint` is for what a release mixes, :class:`ClippedSum` for gradients; :func:`clipped` and
+:func:`rescaled` leave floats, on the way to a release and where a model meets records.
 
 See ``docs/theory/fixed-point.md``. Everything here is decided record by record from public
 constants, so that no record changes what is made of another.
@@ -9,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,3 +125,92 @@ def _quantise_rows(
                 break
             shrink *= 1 - 2.0**-20  # rounding of the divisions above, a few parts in 2**53
     return clipped
+
+
+@kernel(nogil=True)
+def _scale_rows(
+    rows: NDArray[np.float64], clip_norm: float, always: bool
+) -> None:  # pragma: no cover
+    for i in range(rows.shape[0]):
+        largest = 0.0
+        for j in range(rows.shape[1]):
+            largest = max(largest, abs(rows[i, j]))
+        if largest == 0.0:
+            continue
+        # Dividing by the largest entry first keeps the squares of huge or tiny entries finite.
+        square = 0.0
+        for j in range(rows.shape[1]):
+            square += (rows[i, j] / largest) ** 2
+        length = math.sqrt(square)
+        if always or largest > clip_norm / length:
+            for j in range(rows.shape[1]):
+                rows[i, j] = rows[i, j] / largest * (clip_norm / length)
+
+
+def clipped(features: NDArray[np.float64], clip_norm: float) -> NDArray[np.float64]:
+    """Return rows, those longer than ``clip_norm`` scaled down to it."""
+    rows = np.array(features, dtype=np.float64, order="C")
+    _scale_rows(rows, clip_norm, False)
+    return rows
+
+
+def rescaled(features: NDArray[np.float64], clip_norm: float) -> NDArray[np.float64]:
+    """Return rows scaled to length ``clip_norm``; zero rows stay zero."""
+    rows = np.array(features, dtype=np.float64, order="C")
+    _scale_rows(rows, clip_norm, True)
+    return rows
+
+
+@kernel(nogil=True, fastmath={"reassoc"})
+def _square_norm(vector: NDArray[Any]) -> float:  # pragma: no cover - compiled
+    total = 0.0
+    for value in vector:
+        total += np.float64(value) * np.float64(value)
+    return total
+
+
+@kernel(nogil=True)
+def _add_truncated(
+    vector: NDArray[Any], scale: float, largest_square: int, total: NDArray[np.int64]
+) -> bool:  # pragma: no cover - compiled
+    """Add trunc(vector * scale) to ``total``, unless the sum of its squares is too large."""
+    square = np.int64(0)
+    for value in vector:
+        integer = np.int64(np.float64(value) * scale)
+        square += integer * integer
+    if square > largest_square:
+        return False
+    for i in range(vector.size):
+        total[i] += np.int64(np.float64(vector[i]) * scale)
+    return True
+
+
+class ClippedSum:
+    """An exact sum of vectors, each clipped to a norm and truncated to the grid on its own.
+
+    Args:
+        num_parameters: Length of the vectors.
+        clip_norm: Bound C on each, held in exact arithmetic. Together with ``units`` it makes C at
+            most 2**30 points: squares then fit into 63 bits.
+        units: Points of the grid per unit.
+
+    Attributes:
+        total: (num_parameters,) int64, in points. Private.
+
+    """
+
+    def __init__(self, num_parameters: int, clip_norm: float, units: float) -> None:
+        if not 1e-30 <= clip_norm <= 1e30:  # squares of doubles must not vanish
+            raise ValueError(f"clip norms are from 1e-30 to 1e30, not {clip_norm:g}")
+        self.total = np.zeros(num_parameters, dtype=np.int64)
+        self._clip_norm, self._units = clip_norm, units
+        self._largest_square = math.floor((Fraction(clip_norm) * Fraction(units)) ** 2)
+
+    def add(self, vector: NDArray[Any]) -> None:
+        """Add a vector of floats; one that has no finite norm counts as zero."""
+        length = math.sqrt(_square_norm(vector))
+        if not math.isfinite(length):
+            return
+        scale = self._units * min(1.0, self._clip_norm / max(length, 1e-300))
+        while not _add_truncated(vector, scale, self._largest_square, self.total):
+            scale *= 1 - 2.0**-40

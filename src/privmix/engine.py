@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import closing, suppress
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -16,6 +14,7 @@ from privmix import _validate
 from privmix._validate import printable
 from privmix.backends import Backend, BackendName, Job, open_backend
 from privmix.backends.local import LocalBackend
+from privmix.backends.parts import write_parts, write_rounds, write_shared_parts
 from privmix.foreign.files import MOST_JSON_BYTES
 from privmix.inputs.arrays import Source
 from privmix.inputs.extractor import Extractor, ExtractorIdentity
@@ -23,36 +22,26 @@ from privmix.inputs.feature_names import check_names, names_of
 from privmix.inputs.labels import BadRecordPolicy
 from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares
 from privmix.mechanism import AdaptiveConfig
-from privmix.mixer import Rows
 from privmix.planning.plan import ReleasePlan
 from privmix.planning.recheck import recheck
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.publishing.card import CARD_NAME, dataset_card
 from privmix.publishing.certificate import FILE_NAME, Certificate
 from privmix.publishing.folder import (
-    WEIGHTS,
-    Piece,
     file_digests,
-    part_features,
     part_layout,
-    part_name,
-    write_part,
 )
 from privmix.publishing.release import Release, empty_preprocessor
+from privmix.publishing.sealing import set_file_times
 from privmix.publishing.signature import sign_folder
 from privmix.records.binding import bound_records, feature_source
 from privmix.records.bounded import Progress, Records
 from privmix.rng import MasterKey, fresh_name
-from privmix.rounds.public_model import PublicModel
-from privmix.rounds.residuals import Rounds
 from privmix.running.finished import FinishedFiles, check_sealed, warn_of_damage
 from privmix.running.journal import Charge, Journal, RunFolder, check_out, make_once, write_durably
 from privmix.running.ledger import ledger_charge
-from privmix.running.resources import default_threads, parse_bytes, return_memory, spare_memory
+from privmix.running.resources import parse_bytes, return_memory, spare_memory
 from privmix.running.shared_store import STATE_NAME, SharedParts, store_location
-
-# 1 January 2000: a date that archives of every kind can hold, the same for every release.
-_FILE_TIME = 946684800
 
 
 def release(
@@ -300,12 +289,12 @@ def release_records(
         job = Job(plan.mechanism, mixed, key, sums_bytes=sums_bytes)
         shared = SharedParts.of_run(run, store)
         if isinstance(plan.mechanism, AdaptiveConfig):
-            _write_rounds(folder, certificate, job, place, finished, progress)
+            write_rounds(folder, certificate, job, place, finished, progress)
         elif shared is None:
             layout = part_layout(plan.mechanism)
-            _write_parts(folder, plan, job, place, finished, progress, layout)
+            write_parts(folder, plan, job, place, finished, progress, layout)
         else:
-            shared = _write_shared_parts(run, plan, job, place, shared, progress)
+            shared = write_shared_parts(run, plan, job, place, shared, progress)
         digests = {} if shared is None else shared.digests
         stamped = certificate.sealed(private=journal.private, files={})
         digest = _seal(folder, stamped, finished, digests)
@@ -401,105 +390,6 @@ def _whole_results(path: Path, finished: FinishedFiles) -> bytes | None:
     return None
 
 
-def _write_parts(
-    folder: Path,
-    plan: ReleasePlan,
-    job: Job,
-    backend: Backend,
-    finished: FinishedFiles,
-    progress: Progress | None,
-    layout: list[list[Piece]],
-) -> None:
-    """Write the parts that are not there yet as they were finished."""
-    missing = []
-    done = 0
-    for number, pieces in enumerate(layout):
-        if finished.is_whole(folder / part_name(number), part_name(number)):
-            done += sum(block.num_rows for _, block in pieces)
-        else:
-            missing.append((number, pieces))
-    tasks = [piece for _, pieces in missing for piece in pieces]
-    with closing(backend.rows(job, tasks)) as rows:
-
-        def pieces_done(pieces: list[Piece]) -> Iterator[tuple[int, Rows]]:
-            nonlocal done
-            for table, block in pieces:
-                yield table, next(rows)
-                done += block.num_rows
-                if progress is not None:
-                    progress(done, plan.num_mixtures)
-
-        for number, pieces in missing:
-            name = part_name(number)
-            write_part(
-                folder / name, plan.mechanism, pieces_done(pieces), partial(finished.record, name)
-            )
-
-
-def _write_rounds(
-    folder: Path,
-    certificate: Certificate,
-    job: Job,
-    backend: Backend,
-    finished: FinishedFiles,
-    progress: Progress | None,
-) -> None:
-    """Write what the rounds of design ``adaptive`` build on, and then round after round.
-
-    A round's weights follow from the rows of those before it, as they were published: a resumed run
-    reads them. The back end makes the signed rows; rounds are made by threads of this process.
-    """
-    mechanism, plan = certificate.mechanism, certificate.to_plan()
-    assert isinstance(mechanism, AdaptiveConfig) and plan.data_schema is not None
-    mixtures, rounds = mechanism.components
-    layout = part_layout(mechanism)
-    first = len(layout) - rounds.num_rounds
-    _write_parts(folder, plan, job, backend, finished, progress, layout[:first])
-    published = (rows for number in range(first) for rows in part_features(folder, number))
-    model = PublicModel.of(mechanism, plan.data_schema.feature_clip_norm, published)
-    threads = backend.threads if isinstance(backend, LocalBackend) else default_threads()
-    maker, weights = Rounds(rounds, job.records, job.key), model.first
-    for number, pieces in enumerate(layout[first:], start=first):
-        name = part_name(number)
-        if finished.is_whole(folder / name, name):
-            weights, features = part_features(folder, number)
-        else:
-            rows = maker.rows(number - first, weights, threads)
-            features = rows.features
-            made = [(WEIGHTS, rows._replace(features=weights)), (1, rows)]
-            write_part(folder / name, mechanism, made, partial(finished.record, name))
-        weights = model.after(weights, features)
-        if progress is not None:
-            progress(mixtures.num_mixtures + pieces[-1][1].stop, plan.num_mixtures)
-
-
-def _write_shared_parts(
-    run: RunFolder,
-    plan: ReleasePlan,
-    job: Job,
-    backend: Backend,
-    shared: SharedParts,
-    progress: Progress | None,
-) -> SharedParts:
-    """Have the parts written to a store that are not known to be there, and read all of them back."""
-    shared.store.claim()
-    layout = list(enumerate(part_layout(plan.mechanism)))
-    sizes = {part_name(n): sum(block.num_rows for _, block in pieces) for n, pieces in layout}
-    missing = [part for part in layout if part_name(part[0]) not in shared.digests]
-    with closing(backend.parts(job, missing, shared.store)) as written:
-        for name, digest in written:
-            shared = shared.with_digest(name, digest)
-            shared.write(run)
-            if progress is not None:
-                progress(sum(sizes[part] for part in shared.digests), plan.num_mixtures)
-    damaged = shared.store.check(shared.digests)
-    if damaged:
-        shared.without(damaged).write(run)
-        allowed = "parts as they were written; resume (--resume) makes others again"
-        _validate.fail(shared.store.place, allowed, f"others: {', '.join(damaged)}")
-    return shared
-
-
 def _seal(
     folder: Path, certificate: Certificate, finished: FinishedFiles, shared: dict[str, str]
 ) -> str:
@@ -522,12 +412,12 @@ def _seal(
 
 
 def _make_alike(folder: Path) -> None:
-    """Give all files the usual modes and one fixed time: how long each took depends on the data."""
+    """Give all files the usual modes and one fixed time."""
     mask = os.umask(0)
     os.umask(mask)
     for path in [*folder.rglob("*"), folder]:
         path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
-        os.utime(path, (_FILE_TIME, _FILE_TIME))
+    set_file_times(folder)
 
 
 def recheck_plan(plan: ReleasePlan) -> None:

@@ -130,7 +130,7 @@ class Mixer:
         """
         sums = self.new_sums(block)
         for shard in range(len(self.shards)) if shards is None else shards:
-            self.add(block, shard, self._records.part(*self.shards[shard]), sums)
+            self.add(block, shard, self._records.read(*self.shards[shard]), sums)
         self._split.pop(block.index, None)
         return sums
 

@@ -139,7 +139,7 @@ def _count_thresholds(sampling_prob: float, bits: int) -> NDArray[np.uint64]:
     return np.array(thresholds, dtype=np.uint64)
 
 
-def _settle_count(sampling_prob: float, word: int, extra: KeyStream) -> int:
+def _exact_count(sampling_prob: float, word: int, extra: KeyStream) -> int:
     """Count the inclusions of a run whose first word equals a threshold, by appending bits."""
     bits = _WORD_BITS
     while True:
@@ -280,12 +280,12 @@ def bernoulli_inclusions(
     thresholds = _count_thresholds(sampling_prob, threshold_bits)
     run, row, settled, undecided = 0, 0, -1, False
     words = np.empty(0, dtype=np.uint64)
-    pieces = [np.empty((3, 0), dtype=np.int32)]
+    chunks = [np.empty((3, 0), dtype=np.int32)]
     while run * length < num_records:
         if not undecided:
             runs_left = (math.ceil(num_records / length) - run) * num_rows
             words = np.concatenate([words, stream.words(min(2 * runs_left + 64, _PIECE))])
-        piece = np.empty((3, words.size), dtype=np.int32)
+        chunk = np.empty((3, words.size), dtype=np.int32)
         run, row, settled, found, used, undecided = _fill(
             words,
             thresholds,
@@ -296,13 +296,13 @@ def bernoulli_inclusions(
             run,
             row,
             settled,
-            *piece,
+            *chunk,
         )
         words = words[used:]
         if undecided:
-            settled = _settle_count(sampling_prob, int(words[0]), extra)
-        pieces.append(piece[:, :found])
-    rows, records, signs = np.concatenate(pieces, axis=1)
+            settled = _exact_count(sampling_prob, int(words[0]), extra)
+        chunks.append(chunk[:, :found])
+    rows, records, signs = np.concatenate(chunks, axis=1)
     starts, order = _group(rows, num_rows)
     return Inclusions(starts, records[order], signs[order] if signed else None)
 

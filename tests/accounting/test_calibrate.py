@@ -82,7 +82,7 @@ def test_an_unreachable_target_names_itself_and_the_range():
             events=[GaussianEvent(noise_multiplier=1.0), GaussianEvent(noise_multiplier=noise)]
         )
 
-    with pytest.raises(InvalidInputError, match=r"target_epsilon: allowed is at least 4\.377"):
+    with pytest.raises(InvalidInputError, match=r"target_epsilon: expected at least 4\.377"):
         calibrate_noise_multiplier(make_event, 1.0, 1e-5)
 
 
@@ -164,7 +164,7 @@ def test_a_range_wholly_within_the_target_gives_its_least_private_end():
 
 
 def test_a_range_wholly_beyond_the_target_is_refused():
-    with pytest.raises(InvalidInputError, match=r"target_epsilon: allowed is from .* for count in"):
+    with pytest.raises(InvalidInputError, match=r"target_epsilon: expected from .* for count in"):
         calibrate(
             lambda count: GaussianEvent(noise_multiplier=0.1, count=count),
             "count",

@@ -6,6 +6,7 @@ import pytest
 
 from builders import make_data, make_plan, make_schema
 from privmix import Schema, mechanism
+from privmix.mechanism import mixtures
 from privmix.planning.plan import PrivacyUnit
 from privmix.records import binding
 from privmix.records import bounded as records
@@ -26,8 +27,8 @@ RELEASES = {
 def small_runs(monkeypatch) -> None:
     """Shards of 16 records and blocks of 16 rows, in this process."""
     for module in (records, binding):
-        monkeypatch.setattr(module, "piece_records", lambda num_features: 8)
-    monkeypatch.setattr(mechanism, "shard_records", lambda num_features: 16)
+        monkeypatch.setattr(module, "batch_records", lambda num_features: 8)
+    monkeypatch.setattr(mixtures, "shard_records", lambda num_features: 16)
     monkeypatch.setattr(
         mechanism.MixtureConfig,
         "blocks",

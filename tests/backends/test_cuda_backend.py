@@ -72,7 +72,7 @@ def test_sums_are_exact_at_the_extremes(device, size, weight, monkeypatch, rng):
     )
     there = records_on_device(held, device)
     expected, got = (kind(5, 5, 3, weighted=weight == 1 << 14) for kind in (BlockSums, DeviceSums))
-    for sums, features in ((expected, values), (got, there.part(0, 700))):
+    for sums, features in ((expected, values), (got, there.read(0, 700))):
         for _ in range(15):  # past the 65536 records that 32 bits are enough for
             sums.add(features, labels, 16384, rows, some)
         sums.add_all(features, labels, 16384, rows[:2], np.arange(3, 600, dtype=np.int32))
@@ -115,8 +115,8 @@ def test_a_device_that_is_not_there(tmp_path):
     ("name", "options", "words"),
     [
         ("gpu", {}, "one of local, dask, cuda"),
-        ("local", {"scheduler": "tls://h:1"}, "scheduler.*nothing for backend local"),
-        ("cuda", {"workers": 2}, "workers.*nothing for backend cuda"),
+        ("local", {"scheduler": "tls://h:1"}, "scheduler.*not accepted for backend local"),
+        ("cuda", {"workers": 2}, "workers.*not accepted for backend cuda"),
     ],
 )
 def test_options_of_another_back_end(name, options, words):

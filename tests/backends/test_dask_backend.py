@@ -506,10 +506,10 @@ def test_a_worker_has_no_other_records(task):
         features=records.features[16:48],
         first=16,
     )
-    assert np.array_equal(some.part(32, 48), records.features[32:48])
+    assert np.array_equal(some.read(32, 48), records.features[32:48])
     for run in ((0, 16), (48, 60)):
         with pytest.raises(ValueError, match="not here"):
-            some.part(*run)
+            some.read(*run)
 
 
 class TestRefusals:
@@ -551,7 +551,7 @@ class TestRefusals:
         codes = iter(["0.0.9"])  # the first worker's
         monkeypatch.setattr(worker_module, "code_version", lambda: next(codes))
         monkeypatch.setattr(cluster_module, "code_version", lambda: "0.1.0")
-        self.refuse(tmp_path, "0.1.0, as here; received 0.0.9", scheduler=four.scheduler_address)
+        self.refuse(tmp_path, "0.1.0, as here, got 0.0.9", scheduler=four.scheduler_address)
 
     def test_what_other_code_is(self, tmp_path, monkeypatch):
         """Files of the library in another state, under the same version; another NumPy."""
@@ -567,7 +567,7 @@ class TestRefusals:
 
     def test_workers_that_do_not_see_the_store(self, tmp_path):
         """Other processes have another memory."""
-        words = "a place that worker tls.* can read and write; received another place"
+        words = "a place that worker tls.* can read and write, got another place"
         self.refuse(tmp_path, words, workers=1, threads=1, store="memory://release")
         assert shared_store.Objects("memory://release").names() == []
 
@@ -611,7 +611,7 @@ class TestRefusals:
         self.refuse(tmp_path, "scheduler: .*a tls:// address", scheduler=four.scheduler_address)
 
     def test_a_scheduler_and_workers(self, tmp_path):
-        self.refuse(tmp_path, "nothing beside a scheduler", scheduler="tls://h:1", workers=2)
+        self.refuse(tmp_path, "not accepted beside a scheduler", scheduler="tls://h:1", workers=2)
 
 
 def client_credentials(security: Security) -> dict[str, str]:

@@ -19,7 +19,7 @@ from sklearn.base import clone
 from extractors import make_images, make_texts, save_sentence_model, save_vision_model
 from privmix import InvalidInputError
 from privmix.features import get_extractor, make_extractor
-from privmix.features.base import BaseExtractor, BatchExtractor, make_identity, places_agree
+from privmix.features.base import BaseExtractor, BatchExtractor, make_identity, positions_agree
 from privmix.inputs.extractor import Extractor, ExtractorIdentity
 
 torch = pytest.importorskip("torch")
@@ -230,10 +230,10 @@ class _Breaks(_ByPlace):
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        (_Random, "the same each time; received other numbers at the second time"),
-        (_Maps, r"one vector of an image, .* received shape \(1, 4, 1\)"),
-        (_Narrow, "vectors of 4 numbers, as it states; received 3"),
-        (_Breaks, "received TypeError: got an unexpected keyword"),
+        (_Random, "the same each time, got other numbers at the second time"),
+        (_Maps, r"one vector of an image, .* got shape \(1, 4, 1\)"),
+        (_Narrow, "vectors of 4 numbers, as it states, got 3"),
+        (_Breaks, "got TypeError: got an unexpected keyword"),
     ],
 )
 def test_models_that_make_no_features_are_refused(kind, words):
@@ -268,14 +268,14 @@ def test_a_timm_model_is_as_wide_as_its_output(monkeypatch):
 @pytest.mark.parametrize("kind", ["segformer", "mae"])
 def test_a_vision_model_without_a_pooled_output_is_refused(tmp_path, kind):
     model = make_extractor("vision", model=str(save_vision_model(tmp_path, kind)))
-    with pytest.raises(InvalidInputError, match="a pooled output .*; received neither"):
+    with pytest.raises(InvalidInputError, match="a pooled output .*, got neither"):
         model.num_features
 
 
 def test_places_agree_sees_companions():
     probe, companions = torch.ones(3), torch.randn(5, 3)
-    assert places_agree(lambda batches: [b * 2 for b in batches], probe, companions)
-    assert not places_agree(lambda batches: [b - b.mean() for b in batches], probe, companions)
+    assert positions_agree(lambda batches: [b * 2 for b in batches], probe, companions)
+    assert not positions_agree(lambda batches: [b - b.mean() for b in batches], probe, companions)
 
 
 @pytest.mark.parametrize("place", range(5))
@@ -286,7 +286,7 @@ def test_places_agree_sees_every_place(place):
             batch[place] = torch.nextafter(batch[place], torch.tensor(torch.inf))
         return found
 
-    assert not places_agree(run, torch.ones(3), torch.randn(5, 3))
+    assert not positions_agree(run, torch.ones(3), torch.randn(5, 3))
 
 
 @pytest.mark.parametrize("name", ["sentence", "vit", "scattering"])
@@ -305,7 +305,7 @@ def test_the_number_of_threads_changes_nothing(name, models):
 def test_a_vector_of_another_shape_is_named():
     good = np.zeros(4)
     for bad in (np.zeros(3), ["a"] * 4):
-        with pytest.raises(ValueError, match=r"records\[1\]: allowed is 4 real numbers"):
+        with pytest.raises(ValueError, match=r"records\[1\]: expected 4 real numbers"):
             make_extractor("identity", width=4).transform([good, bad, good, bad])
 
 

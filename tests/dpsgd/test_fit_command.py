@@ -145,7 +145,7 @@ def test_texts_through_an_extractor(texts, monkeypatch):
     CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
     again = evaluate(folder / "fitted", features, "--label", "intent", "--json")
     assert json.loads(again.stdout) == found
-    with pytest.raises(InvalidInputError, match="which the certificate names; received 'pixels'"):
+    with pytest.raises(InvalidInputError, match="which the certificate names, got 'pixels'"):
         evaluate(folder / "fitted", source, *RAW, "--extractor", "pixels")
     with pytest.raises(InvalidInputError, match=r"features of sentence\(digest"):
         np.savez(folder / "x.npz", x=np.zeros((2, 16)), y=["card", "lost"])
@@ -184,7 +184,10 @@ def test_an_extraction_that_was_cut_off_goes_on(texts, monkeypatch):
         ((*RAW,), "--extractor"),
         ((*RAW, "--extractor", "pixels:size=4"), "--text-column"),
         ((*RAW, "--extractor", "SPEC", "--backbone", "a:b"), "--backbone"),
-        ((*RAW, "--extractor", "SPEC", "--classes", "a,b"), "--classes.*nothing beside --schema"),
+        (
+            (*RAW, "--extractor", "SPEC", "--classes", "a,b"),
+            "--classes.*not accepted beside --schema",
+        ),
         ((*RAW[:2], "--label", "none", "--extractor", "SPEC"), "'none'"),
         ((*RAW[:2], "--extractor", "SPEC"), "--label"),
         ((*RAW, "--extractor", "SPEC", "--batch-size", "81"), "batch_size"),

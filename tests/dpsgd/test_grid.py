@@ -4,13 +4,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from privmix.dpsgd import grid
-from privmix.dpsgd.grid import ClippedSum, network_grid
+from privmix import clipping
+from privmix.clipping import ClippedSum
+from privmix.dpsgd.grid import network_grid
 
 
 def clipped(vector: np.ndarray, clip_norm: float) -> np.ndarray:
     """What one vector adds."""
-    sums = ClippedSum(vector.size, clip_norm, network_grid(clip_norm))
+    sums = ClippedSum(vector.size, clip_norm, network_grid(clip_norm).units)
     sums.add(vector)
     return sums.total
 
@@ -33,7 +34,7 @@ def test_a_vector_is_clipped_and_truncated(clip_norm, length, dtype):
 def test_a_norm_that_came_out_too_small_does_not_lengthen_a_vector(monkeypatch, excess):
     """Whatever the norm in doubles, what is added obeys the bound in integers."""
     vector = np.array([6.0, 8.0, 0.0])
-    monkeypatch.setattr(grid, "_square_norm", lambda v: 100.0 / (1 + excess) ** 2)
+    monkeypatch.setattr(clipping, "_square_norm", lambda v: 100.0 / (1 + excess) ** 2)
     bound = Fraction(network_grid(5.0).units) ** 2 * 25
     assert (
         bound * (1 - Fraction(1, 2**20)) < sum(int(v) ** 2 for v in clipped(vector, 5.0)) <= bound
@@ -49,7 +50,7 @@ def test_a_vector_without_a_finite_norm_counts_as_zero(bad):
 
 def test_the_sum_is_that_of_its_vectors():
     vectors = np.random.default_rng(1).standard_normal((7, 100)).astype(np.float32)
-    sums = ClippedSum(100, 1.0, network_grid(1.0))
+    sums = ClippedSum(100, 1.0, network_grid(1.0).units)
     for vector in vectors:
         sums.add(vector)
     assert np.array_equal(sums.total, sum(clipped(vector, 1.0) for vector in vectors))
@@ -58,4 +59,4 @@ def test_the_sum_is_that_of_its_vectors():
 @pytest.mark.parametrize("clip_norm", [1e-200, 1e200, math.nan])
 def test_norms_whose_squares_leave_the_range_of_doubles_are_refused(clip_norm):
     with pytest.raises(ValueError, match="clip norms are from"):
-        ClippedSum(1, clip_norm, grid.SumGrid(1.0, 1.0))
+        ClippedSum(1, clip_norm, 1.0)

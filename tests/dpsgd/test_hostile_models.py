@@ -11,7 +11,7 @@ from safetensors.numpy import save
 
 from privmix import InvalidInputError
 from privmix.dpsgd import AugmentationPlan, LinearHead, Network, fit, trainer, verify_model
-from privmix.dpsgd.gradients import PrivateViews
+from privmix.dpsgd.private_views import PrivateViews
 from privmix.dpsgd.training_records import check_records
 from privmix.rng import MasterKey
 from privmix.running.ledger import Ledger
@@ -179,14 +179,14 @@ def ledger(tmp_path):
         (lambda: LinearHead(Largest(5)), "backbone.*buffers change"),
         (lambda: Network(LargestUnseen(3)), "module.*the same for the same input"),
         (lambda: LinearHead(LargestUnseen(5)), "backbone.*the same for the same input"),
-        (lambda: Network(Partial(3).bfloat16()), "module: allowed is"),
+        (lambda: Network(Partial(3).bfloat16()), "module: expected"),
         (lambda: Network(Halved(3)), "module.*single or double precision"),
         (lambda: Network(Raising(3)), "module.*for records of shape.*wrong number of wheels"),
         (lambda: LinearHead(Raising(5)), "backbone.*for records of shape.*wrong number of wheels"),
-        (lambda: LinearHead(torch.nn.LazyLinear(5)), "backbone: allowed is"),
-        (lambda: LinearHead(torch.nn.LSTM(8, 5)), "backbone: allowed is"),
-        (lambda: LinearHead("resnet"), "backbone: allowed is a torch.nn.Module; received str"),
-        (lambda: Network(lambda inputs: inputs), "module: allowed is a torch.nn.Module"),
+        (lambda: LinearHead(torch.nn.LazyLinear(5)), "backbone: expected"),
+        (lambda: LinearHead(torch.nn.LSTM(8, 5)), "backbone: expected"),
+        (lambda: LinearHead("resnet"), "backbone: expected a torch.nn.Module, got str"),
+        (lambda: Network(lambda inputs: inputs), "module: expected a torch.nn.Module"),
         (lambda: Network(Remembering(3)), "module.*the same for the same input"),
         (lambda: LinearHead(Remembering(5)), "backbone.*the same for the same input"),
         (lambda: Network(Dropping(3)), "module.*the same for the same input"),
@@ -236,7 +236,7 @@ def test_what_a_trial_did_not_find_is_put_back(model, tmp_path):
 @pytest.mark.parametrize("device", ["mps", "meta"])
 def test_a_device_without_doubles_is_refused(device, tmp_path, ledger):
     plan = make_plan(input_shape=(SIZE,), augmentation=AugmentationPlan.plain())
-    with pytest.raises(InvalidInputError, match="device: allowed is one that is there"):
+    with pytest.raises(InvalidInputError, match="device: expected one that is there"):
         fit(
             IMAGES.reshape(60, -1), LABELS, plan, model=LinearHead(device=device),
             out=tmp_path / "m", ledger=ledger, dataset_id="people",
@@ -248,7 +248,7 @@ def test_a_transform_that_fails_is_found_before_anything_is_spent(tmp_path, ledg
     plan = make_plan(
         input_shape=(3, 1, 1), augmentation=AugmentationPlan.self_aug(2, transforms=("blur",))
     )
-    with pytest.raises(InvalidInputError, match="transforms: allowed is some that apply"):
+    with pytest.raises(InvalidInputError, match="transforms: expected some that apply"):
         fit(
             IMAGES[:, :, :1, :1], LABELS, plan, model=LinearHead(torch.nn.Flatten()),
             out=tmp_path / "m", ledger=ledger, dataset_id="people",

@@ -12,7 +12,7 @@ from scipy.stats import chi2
 
 from privmix import InvalidInputError
 from privmix.dpsgd import AugmentationPlan, DPMixClassifier, LinearHead, Network, trainer
-from privmix.dpsgd.gradients import PrivateViews
+from privmix.dpsgd.private_views import PrivateViews
 from privmix.dpsgd.trainer import Steps
 from privmix.dpsgd.training_records import as_samples, check_records
 from privmix.rng import MasterKey
@@ -99,9 +99,7 @@ def test_one_input_of_numbers_does_not_change_how_bytes_are_read():
     config = make_config()
     assert check_records(pixels, labels, config).inputs.dtype == np.uint8
     for odd in (images[0].astype(np.float32), pixels[0].astype(np.int64)):
-        with pytest.raises(
-            InvalidInputError, match="inputs: allowed is all of them bytes, or none"
-        ):
+        with pytest.raises(InvalidInputError, match="inputs: expected all of them bytes, or none"):
             check_records([*pixels[:3], odd], labels, config)
         with pytest.raises(
             InvalidInputError, match="bytes, or none"
@@ -114,7 +112,7 @@ def test_nor_does_one_in_the_classifier(odd):
     records = [np.full(4, 200, np.uint8) for _ in range(20)]
     labels = [0, 1] * 10
     classifier = DPMixClassifier(None, 1.0, classes=[0, 1], num_records=20, batch_size=5, epochs=1)
-    with pytest.raises(InvalidInputError, match="inputs: allowed is all of them bytes, or none"):
+    with pytest.raises(InvalidInputError, match="inputs: expected all of them bytes, or none"):
         classifier.fit([*records[1:], np.full(4, odd)], labels)
     assert not hasattr(classifier, "model_")
 

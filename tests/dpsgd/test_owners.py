@@ -172,10 +172,10 @@ def test_a_certificate_with_another_unit_is_rejected(plan, tmp_path, changes):
 @pytest.mark.parametrize(
     "ids, place",
     [
-        (None, "units: allowed is the 'patient' of each record"),
-        ([*range(59), None], r"units\[59\]: allowed is an identifier; received"),
-        (range(59), "units: allowed is .*60 records"),
-        (np.arange(60.0), "units: allowed is integers or strings"),
+        (None, "units: expected the 'patient' of each record"),
+        ([*range(59), None], r"units\[59\]: expected an identifier; received"),
+        (range(59), "units: expected .*60 records"),
+        (np.arange(60.0), "units: expected integers or strings"),
     ],
 )
 def test_owners_that_do_not_fit_spend_nothing(plan, book, tmp_path, ids, place):
@@ -192,11 +192,11 @@ def test_half_a_unit_and_owners_that_nothing_protects_are_refused(tmp_path):
     config = make_config(**PLAIN)
     with pytest.raises(InvalidInputError, match="max_records_per_unit"):
         TrainingPlan.for_config(config, 1e-5, PrivacyUnit("patient", None))
-    with pytest.raises(InvalidInputError, match="unit_column: allowed is nothing in microbatches"):
+    with pytest.raises(InvalidInputError, match="unit_column: expected nothing in microbatches"):
         pairs = make_config(microbatch_size=2)
         TrainingPlan.for_config(pairs, 1e-5, UNIT)
     plan = TrainingPlan.for_config(config, 1e-5)
-    with pytest.raises(InvalidInputError, match="units: allowed is nothing"):
+    with pytest.raises(InvalidInputError, match="units: expected nothing"):
         fit(x, y, plan, model=LinearHead(), out=tmp_path / "m", units=patients())
 
 
@@ -244,13 +244,13 @@ class TestWeights:
     @pytest.mark.parametrize(
         "weights, place",
         [
-            (np.full((60, 3), 0.2), r"labels\[0\]: allowed is weights .* add up to 1"),
+            (np.full((60, 3), 0.2), r"labels\[0\]: expected weights .* add up to 1"),
             (np.full((60, 3), np.nan), r"labels\[0\]"),
             (np.tile([1.5, -0.5, 0.0], (60, 1)), r"labels\[0\]"),
-            (np.full((60, 2), 0.5), r"labels: allowed is shape \(records, 3\)"),
-            (np.zeros(60), "labels: allowed is shape"),
-            (np.full((60, 3), "a"), "labels: allowed is an array of weights"),
-            (np.full((59, 3), 1 / 3), "labels: allowed is one label"),
+            (np.full((60, 2), 0.5), r"labels: expected shape \(records, 3\)"),
+            (np.zeros(60), "labels: expected shape"),
+            (np.full((60, 3), "a"), "labels: expected an array of weights"),
+            (np.full((59, 3), 1 / 3), "labels: expected one label"),
         ],
     )
     def test_other_numbers_are_refused(self, weights, place):

@@ -44,7 +44,7 @@ def test_bad_images_are_named(tmp_path):
     with pytest.raises(InvalidInputError, match="at least one image"):
         read_synthetic(tmp_path / "made", ["cow", "dog"], (3, 8, 8))
     (tmp_path / "made" / "cow" / "0.png").write_bytes(b"no image")
-    with pytest.raises(InvalidInputError, match=r"0\.png: allowed is an image"):
+    with pytest.raises(InvalidInputError, match=r"0\.png: expected an image"):
         read_synthetic(tmp_path / "made", ["cow", "dog"], (3, 8, 8))
     with pytest.raises(InvalidInputError, match="one of the 2 classes"):
         read_synthetic(tmp_path / "made", ["cat", "dog"], (3, 8, 8))
@@ -62,5 +62,5 @@ def test_pipes_are_no_images(tmp_path):
     fed_pipe(tmp_path / "made" / "cow" / "0.png")
     fed_pipe(tmp_path / "a.parquet")
     for name in ("made", "a.parquet"):
-        with pytest.raises(InvalidInputError, match="a regular file; received a pipe"):
+        with pytest.raises(InvalidInputError, match="a regular file, got a pipe"):
             read_synthetic(tmp_path / name, ["cow", "dog"], (3, 8, 8))

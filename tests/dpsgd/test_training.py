@@ -134,7 +134,7 @@ def test_bad_input_spends_nothing(changes, place, tmp_path, ledger):
 
 def test_batch_normalisation_is_refused():
     module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
-    with pytest.raises(InvalidInputError, match=r"module\.1: allowed is no batch normalisation"):
+    with pytest.raises(InvalidInputError, match=r"module\.1: expected no batch normalisation"):
         Network(module)
 
 
@@ -391,7 +391,7 @@ def test_classifier_follows_scikit_learn(tmp_path, ledger):
         plain.set_params(classes=classes).fit(flat, labels)
         assert plain.certificate_.config.classes == (0, 1, 2)
     for classes in ({0, 1, 2}, "012"):
-        with pytest.raises(InvalidInputError, match="classes: allowed is a sequence of"):
+        with pytest.raises(InvalidInputError, match="classes: expected a sequence of"):
             plain.set_params(classes=classes).fit(flat, labels)
     with pytest.raises(InvalidInputError, match="num_records"):
         DPMixClassifier(None, 8.0, classes=[0, 1, 2]).fit(flat, labels)

@@ -185,7 +185,7 @@ def test_what_cannot_be_extracted_is_refused(tmp_path):
 def test_labels_of_several_types_are_matched_or_refused(tmp_path, labels):
     out, extractor = tmp_path / "a.parquet", make_extractor("pixels", size=4)
     images = make_images(2, (4, 4))
-    with pytest.raises(ValueError, match="labels: allowed is labels of one type.* and int|int and"):
+    with pytest.raises(ValueError, match="labels: expected labels of one type.* and int|int and"):
         extract(open_records(images, kind="image", labels=labels), extractor, out)
     records = open_records(
         images, kind="image", labels=labels, classes=[0, 1], on_bad_record="zero", max_bad_share=1.0
@@ -223,7 +223,7 @@ def test_a_file_that_appears_meanwhile_is_left_alone(tmp_path):
     def appear(done: int, total: int | None) -> None:
         out.write_text("theirs")
 
-    with pytest.raises(InvalidInputError, match="allowed is a new file; received one that exists"):
+    with pytest.raises(InvalidInputError, match="expected a new file, got one that exists"):
         extract(source(), make_extractor("pixels", size=4), out, replace=False, progress=appear)
     assert out.read_text() == "theirs"
     out.unlink()

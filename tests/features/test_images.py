@@ -30,7 +30,7 @@ def test_other_things_are_refused(record):
     with pytest.raises(ValueError, match="a PIL image, or a uint8 array"):
         to_pil(record, 1)
     images = [None, *make_images(300, (8, 8)), record]
-    words = r"records\[301\]: allowed is a PIL image, or a uint8 array"
+    words = r"records\[301\]: expected a PIL image, or a uint8 array"
     for name in ("pixels", "scattering"):
         with pytest.raises(ValueError, match=words):
             make_extractor(name, size=8).transform(images)

@@ -27,5 +27,5 @@ def test_text_beyond_the_window_is_cut(extractor):
 
 
 def test_other_things_are_refused(extractor):
-    with pytest.raises(ValueError, match=r"records\[2\]: allowed is a text; received int"):
+    with pytest.raises(ValueError, match=r"records\[2\]: expected a text, got int"):
         extractor.transform(["card", None, 3, "pay"])

@@ -30,7 +30,7 @@ from privmix.learners import load_model, save_model
 from privmix.planning.plan import ReleasePlan
 from privmix.preprocess import Center
 from privmix.publishing.release import Release
-from privmix.table_schema import TableSchema
+from privmix.schema.table import TableSchema
 
 CERTIFICATE, PART = "certificate.json", "data/part-00000.parquet"
 # What a certificate says and nobody can check: with another digest, it is another certificate.

@@ -4,7 +4,7 @@ import pytest
 import privmix
 from builders import make_data, make_plan, make_schema
 from privmix import InvalidInputError, NoiseAwareClassifier, Release, release
-from privmix.learners.base import clip_rows
+from privmix.clipping import clipped
 
 LEARNERS = [
     getattr(privmix, name) for name in privmix.__all__ if name.endswith(("Classifier", "Regressor"))
@@ -23,7 +23,7 @@ def test_a_release_may_be_given_by_its_folder(tmp_path, folder):
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize("given", [np.zeros((3, 2)), None, 5])
 def test_what_is_no_release_is_refused(learner, given):
-    with pytest.raises(InvalidInputError, match=r"release: allowed is .*folder.*no records"):
+    with pytest.raises(InvalidInputError, match=r"release: expected .*folder.*no records"):
         learner().fit(given)
 
 
@@ -36,10 +36,20 @@ def test_test_records_are_clipped_to_the_norm_and_no_shorter(rng):
     rows = rng.standard_normal((60, 4)) * np.geomspace(1e-2, 1e2, 60)[:, None]
     rows[3] = 0.0
     lengths = np.linalg.norm(rows, axis=1)
-    found = clip_rows(rows, 1.5)
+    found = clipped(rows, 1.5)
     assert np.array_equal(found[lengths <= 1.5], rows[lengths <= 1.5])
     np.testing.assert_allclose(np.linalg.norm(found[lengths > 1.5], axis=1), 1.5, rtol=1e-12)
     np.testing.assert_allclose(
         found[lengths > 1.5] * lengths[lengths > 1.5, None] / 1.5, rows[lengths > 1.5]
     )
-    np.testing.assert_allclose(clip_rows(np.array([[3e300, 4e300]]), 1.0), [[0.6, 0.8]])
+    np.testing.assert_allclose(clipped(np.array([[3e300, 4e300]]), 1.0), [[0.6, 0.8]])
+
+
+def test_a_model_clips_test_records_as_the_release_clipped_its_own(tmp_path):
+    plan = make_plan(make_schema(num_features=4), "stratified", 8.0, rows_per_class=20)
+    x, y = make_data(plan.data_schema, 60)
+    release(x, y, plan, out=tmp_path / "r")
+    model = NoiseAwareClassifier().fit(tmp_path / "r")
+    scores = model.decision_function(x)
+    np.testing.assert_allclose(model.decision_function(100 * x), scores)
+    assert not np.allclose(model.decision_function(x / 2), scores)

@@ -47,11 +47,11 @@ def test_wrong_files_are_refused(tmp_path):
         load_model(tmp_path / "none")
     (tmp_path / "fitted").mkdir()
     (tmp_path / "fitted" / "model.safetensors").write_bytes(b"")
-    with pytest.raises(InvalidInputError, match=r"privmix\.load_model; received a folder"):
+    with pytest.raises(InvalidInputError, match=r"privmix\.load_model, got a folder"):
         load_model(tmp_path / "fitted")
     for name, content in (("empty", b""), ("text", b"hello, world"), ("pickle", pickle.dumps(1))):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(InvalidInputError, match=f"{name}: allowed is a model file"):
+        with pytest.raises(InvalidInputError, match=f"{name}: expected a model file"):
             load_model(tmp_path / name)
     save_file({"coef": np.zeros((2, 3))}, tmp_path / "other")
     with pytest.raises(InvalidInputError, match="another safetensors file"):
@@ -94,7 +94,7 @@ def test_what_cannot_be_saved(designs, make_blobs, tmp_path):
         save_model(model, tmp_path)
     assert list(tmp_path.iterdir()) == []
     pipe = fed_pipe(tmp_path / "pipe")
-    with pytest.raises(InvalidInputError, match="pipe: allowed is a file"):
+    with pytest.raises(InvalidInputError, match="pipe: expected a file"):
         save_model(model, pipe)
     assert pipe.is_fifo()
 

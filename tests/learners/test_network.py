@@ -69,7 +69,7 @@ def test_any_module_is_taken_and_copied(designs, pixels):
     assert (module.weight == before).all() and (model.module_.weight != before).any()
     assert set(model.predict(x)) <= set("abcd")
     for wrong in (torch.nn.Linear(47, 4), torch.nn.Linear(48, 5)):
-        with pytest.raises(InvalidInputError, match="module: allowed is one that"):
+        with pytest.raises(InvalidInputError, match="module: expected one that"):
             TorchNetworkClassifier(wrong, epochs=1).fit(release)
 
 

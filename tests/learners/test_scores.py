@@ -125,8 +125,8 @@ def test_regression():
 @pytest.mark.parametrize(
     ("target", "labels", "words"),
     [
-        ("soft", np.full((4, K), 0.5), r"labels\[0, 0\]: allowed is weights"),
-        ("multilabel", np.full((4, K), 0.5), r"labels\[0, 0\]: allowed is 0 or 1"),
+        ("soft", np.full((4, K), 0.5), r"labels\[0, 0\]: expected weights"),
+        ("multilabel", np.full((4, K), 0.5), r"labels\[0, 0\]: expected 0 or 1"),
         ("multilabel", np.zeros((4, K)), "a record with a label"),
         ("soft", np.zeros((4, K)), "a weight above 0"),
         ("soft", np.zeros((4, 2)), r"shape \(records, 3\)"),

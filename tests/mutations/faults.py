@@ -130,7 +130,7 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
-        _in("preprocess/transforms", "preprocess/test_transforms.py"),
+        _in("clipping", "preprocess/test_transforms.py"),
         (
             "clipping stretches short rows",
             "_scale_rows(rows, clip_norm, False)",
@@ -204,7 +204,7 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
-        _in("mechanism", "test_mechanism.py"),
+        _in("mechanism/mixtures", "test_mechanism.py"),
         (
             "labels cost nothing",
             "return 1 / math.sqrt(feature_change / feature**2 + label_part)",
@@ -395,8 +395,8 @@ FAULTS: list[Fault] = [
         _in("learners/base", "learners/test_base.py"),
         (
             "test records are hardly clipped",
-            "too_long = largest > clip_norm / np.maximum(norms, 1.0)",
-            "too_long = largest > 1000 * clip_norm / np.maximum(norms, 1.0)",
+            "return clipped(matrix, self.feature_clip_norm_)",
+            "return clipped(matrix, 1000 * self.feature_clip_norm_)",
         ),
     ),
     *_faults(
@@ -436,10 +436,13 @@ FAULTS: list[Fault] = [
             "sensitivity = math.ldexp(self.bound, -self.shift) + math.sqrt(self.num_parameters)",
             "sensitivity = math.ldexp(self.bound, -self.shift)",
         ),
+    ),
+    *_faults(
+        _in("clipping", "dpsgd/test_grid.py"),
         (
             "gradients may be twice the norm",
-            "(Fraction(clip_norm) * Fraction(grid.units)) ** 2",
-            "(2 * Fraction(clip_norm) * Fraction(grid.units)) ** 2",
+            "(Fraction(clip_norm) * Fraction(units)) ** 2",
+            "(2 * Fraction(clip_norm) * Fraction(units)) ** 2",
         ),
     ),
     *_faults(

@@ -291,22 +291,22 @@ class TestResume:
         self, data, tmp_path, monkeypatch
     ):
         """Results are read, not made again: rows never meet the same noise transformed apart."""
-        write_parts = engine._write_parts
+        write_parts = engine.write_parts
 
         def cut_off(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(engine, "_write_parts", cut_off)
+        monkeypatch.setattr(engine, "write_parts", cut_off)
         with pytest.raises(KeyboardInterrupt):
             release(*data, plan(), out=tmp_path / "r", test_seed=3)
         kept = (tmp_path / ".r.run" / "release" / "preprocessing.safetensors").read_bytes()
-        monkeypatch.setattr(engine, "_write_parts", write_parts)
+        monkeypatch.setattr(engine, "write_parts", write_parts)
         monkeypatch.setattr(np.linalg, "eigh", None)  # a call would fail
         made = release(*data, plan(), out=tmp_path / "r", test_seed=3, resume=True)
         assert (made.folder / "preprocessing.safetensors").read_bytes() == kept
 
     def test_other_steps_are_another_plan(self, data, tmp_path, monkeypatch):
-        monkeypatch.setattr(engine, "_write_parts", lambda *_: 1 / 0)
+        monkeypatch.setattr(engine, "write_parts", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             release(*data, plan(), out=tmp_path / "r")
         with pytest.raises(InvalidInputError, match="the plan and the records"):

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privmix.preprocess.transforms import clipped, projected, rescaled
+from privmix.clipping import clipped, rescaled
+from privmix.preprocess.transforms import projected
 
 
 @pytest.fixture

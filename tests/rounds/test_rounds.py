@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-import privmix.engine
+import privmix.backends.parts
 from builders import make_data, make_plan, make_schema
 from privmix import (
     AdaptiveClassifier,
@@ -200,7 +200,7 @@ def test_a_resumed_run_reads_the_rounds_that_are_there(tmp_path, monkeypatch, af
     x, y = make_data(plan.data_schema, 300)
     whole = release(x, y, plan, out=tmp_path / "whole", test_seed=1, threads=1)
     written, drawn = [], []
-    write, publish = privmix.engine.write_part, Rounds.publish
+    write, publish = privmix.backends.parts.write_part, Rounds.publish
 
     def write_some(path, *arguments) -> None:
         if len(written) == after:
@@ -212,12 +212,12 @@ def test_a_resumed_run_reads_the_rounds_that_are_there(tmp_path, monkeypatch, af
         drawn.append(number)
         return publish(self, number, *arguments)
 
-    monkeypatch.setattr(privmix.engine, "write_part", write_some)
+    monkeypatch.setattr(privmix.backends.parts, "write_part", write_some)
     monkeypatch.setattr(Rounds, "publish", note)
     with pytest.raises(Stop):
         release(x, y, plan, out=tmp_path / "cut", test_seed=1, threads=2)
     kept = data_of(tmp_path / ".cut.run" / "release")
-    monkeypatch.setattr(privmix.engine, "write_part", write)
+    monkeypatch.setattr(privmix.backends.parts, "write_part", write)
     drawn.clear()
     release(x, y, plan, out=tmp_path / "cut", resume=True, test_seed=1, threads=2)
     assert data_of(tmp_path / "cut") == data_of(whole.folder)
@@ -273,7 +273,7 @@ class TestVerification:
             return vectors
 
         rewrite(sealed, tmp_path / "out", "features", change)
-        assert "allowed is finite numbers" in " ".join(verify(tmp_path / "out").reasons)
+        assert "expected finite numbers" in " ".join(verify(tmp_path / "out").reasons)
 
     def test_reordered_labels(self, sealed, tmp_path):
         rewrite(sealed, tmp_path / "out", "label", lambda labels, *_: labels[::-1])
@@ -388,7 +388,7 @@ class TestLearning:
     def test_other_designs_are_refused(self, tmp_path, poisson_plan):
         x, y = make_data(poisson_plan.data_schema, 60)
         made = release(x, y, poisson_plan, out=tmp_path / "out", test_seed=1)
-        with pytest.raises(InvalidInputError, match="release.design: allowed is one of adaptive"):
+        with pytest.raises(InvalidInputError, match="release.design: expected one of adaptive"):
             AdaptiveClassifier().fit(made)
 
 
@@ -422,7 +422,7 @@ def test_a_unit_is_protected_with_all_its_records(tmp_path):
 def test_a_store_is_refused_before_anything_is_drawn(tmp_path):
     plan = plan_for()
     x, y = make_data(plan.data_schema, 60)
-    with pytest.raises(InvalidInputError, match="store: allowed is nothing for design adaptive"):
+    with pytest.raises(InvalidInputError, match="store: not accepted for design adaptive"):
         release(x, y, plan, out=tmp_path / "out", store=tmp_path / "store")
     assert list(tmp_path.iterdir()) == []
 

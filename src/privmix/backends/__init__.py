@@ -14,7 +14,7 @@ from privmix import _validate
 from privmix.mechanism import ReleaseConfig
 from privmix.mixer import Mixer, Rows, make_mixers
 from privmix.mixing import BlockSums
-from privmix.publishing.folder import Part, Piece
+from privmix.publishing.folder import Part, TableBlock
 from privmix.records.bounded import Records
 from privmix.rng import MasterKey
 from privmix.running.shared_store import SharedStore
@@ -62,8 +62,8 @@ class Backend(Protocol):
     def check_store(self, store: SharedStore) -> None:
         """Refuse a store that this process or a worker cannot write to."""
 
-    def rows(self, job: Job, pieces: Sequence[Piece]) -> Generator[Rows]:
-        """Yield the published rows of pieces, in their order."""
+    def rows(self, job: Job, table_blocks: Sequence[TableBlock]) -> Generator[Rows]:
+        """Yield the published rows of blocks, in their order."""
 
     def parts(
         self, job: Job, parts: Sequence[Part], store: SharedStore

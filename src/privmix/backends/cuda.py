@@ -14,7 +14,7 @@ from privmix.backends import Job
 from privmix.backends.local import LocalBackend
 from privmix.mixer import Rows
 from privmix.mixing import BlockSums
-from privmix.publishing.folder import Piece
+from privmix.publishing.folder import TableBlock
 from privmix.records.bounded import BoundedRecords, Records, shard_records
 from privmix.sampling import Inclusions
 
@@ -60,14 +60,14 @@ class CudaBackend(LocalBackend):
             _validate.fail("backend", f"a PyTorch device {self._device!r}", _first_line(error))
         return self
 
-    def rows(self, job: Job, pieces: Sequence[Piece]) -> Generator[Rows]:
-        """Yield the published rows of pieces in order, adding up on the device."""
+    def rows(self, job: Job, table_blocks: Sequence[TableBlock]) -> Generator[Rows]:
+        """Yield the published rows of blocks in order, adding up on the device."""
         job = replace(
             job,
             records=records_on_device(job.records, self._device),
             sums=DeviceSums,
         )
-        yield from super().rows(job, pieces)
+        yield from super().rows(job, table_blocks)
 
 
 def _first_line(error: BaseException) -> str:
@@ -81,7 +81,7 @@ def records_on_device(records: Records, device: str) -> Records:
     features = torch.empty((records.count, records.num_features), device=device)
     step = shard_records(records.num_features)
     for start in range(0, records.count, step):
-        values = np.ascontiguousarray(records.part(start, min(start + step, records.count)))
+        values = np.ascontiguousarray(records.read(start, min(start + step, records.count)))
         features[start : start + len(values)] = torch.from_numpy(values).to(device)
     return BoundedRecords(
         labels=records.labels,
@@ -179,7 +179,7 @@ def bag_sums(values: torch.Tensor, inclusions: Inclusions) -> torch.Tensor:
     members = torch.from_numpy(records.astype(np.int64)).to(device)
     offsets = torch.from_numpy(starts).to(device)
     factors = None if weights is None else torch.from_numpy(weights).to(device, kind)
-    pieces = [
+    columns = [
         torch.nn.functional.embedding_bag(
             members,
             values[:, first : first + step].to(kind),
@@ -190,4 +190,4 @@ def bag_sums(values: torch.Tensor, inclusions: Inclusions) -> torch.Tensor:
         ).to(torch.int32 if small else torch.int64)
         for first in range(0, width, step)
     ]
-    return torch.cat(pieces, dim=1)
+    return torch.cat(columns, dim=1)

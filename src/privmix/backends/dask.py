@@ -49,7 +49,7 @@ from privmix.backends.dask_cluster import (
 from privmix.backends.dask_run import Run
 from privmix.backends.dask_worker import MissingShare
 from privmix.mixer import Rows
-from privmix.publishing.folder import Part, Piece
+from privmix.publishing.folder import Part, TableBlock
 from privmix.running.shared_store import SharedStore
 
 if TYPE_CHECKING:
@@ -141,10 +141,12 @@ class DaskBackend:
                 f"worker {address}", store, store_problem_of(self._connected, address, store)
             )
 
-    def rows(self, job: Job, pieces: Sequence[Piece]) -> Generator[Rows]:
-        """Yield the published rows of pieces in order, whoever is lost on the way."""
+    def rows(self, job: Job, table_blocks: Sequence[TableBlock]) -> Generator[Rows]:
+        """Yield the published rows of blocks in order, whoever is lost on the way."""
         run = Run(self._connected, job)
-        for rows in self._in_order(run, [(run.submit, some, 1) for some in run.divide(pieces)]):
+        for rows in self._in_order(
+            run, [(run.submit, some, 1) for some in run.divide(table_blocks)]
+        ):
             yield from rows
 
     def parts(

@@ -28,7 +28,7 @@ from privmix.backends.dask_worker import (
     shards_of,
     write_part,
 )
-from privmix.publishing.folder import Part, Piece
+from privmix.publishing.folder import Part, TableBlock
 from privmix.rng import fresh_name, seal
 from privmix.running.shared_store import SharedStore
 
@@ -154,29 +154,29 @@ class Run:
                 problem = store_problem_of(self._client, address, self._store)
                 check_store(f"worker {address}", self._store, problem)
             for run in runs:
-                vectors = np.ascontiguousarray(records.part(*run))
+                vectors = np.ascontiguousarray(records.read(*run))
                 call(receive_features, seal(vectors.tobytes(), box))
         except (OSError, KeyError):  # lost meanwhile: the next look will tell
             return
         self._holders.setdefault(address, set()).add(share)
 
-    def divide(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
-        """Divide pieces into tasks: as large as costs little memory, and enough for all workers."""
+    def divide(self, table_blocks: Sequence[TableBlock]) -> list[list[TableBlock]]:
+        """Divide blocks into tasks: as large as costs little memory, and enough for all workers."""
         tables = self._job.mechanism.components
-        sizes = [4 * block.num_rows * tables[table].row_width for table, block in pieces]
+        sizes = [4 * block.num_rows * tables[table].row_width for table, block in table_blocks]
         limit = min(_TASK_BYTES, sum(sizes) // (2 * self.ahead))
-        tasks: list[list[Piece]] = []
+        tasks: list[list[TableBlock]] = []
         room = 0
-        for piece, size in zip(pieces, sizes, strict=True):
+        for table_block, size in zip(table_blocks, sizes, strict=True):
             if not tasks or size > room:
                 tasks.append([])
                 room = limit
-            tasks[-1].append(piece)
+            tasks[-1].append(table_block)
             room -= size
         return tasks
 
-    def submit(self, pieces: Sequence[Piece]) -> Future:
-        """Ask for the published rows of pieces."""
+    def submit(self, table_blocks: Sequence[TableBlock]) -> Future:
+        """Ask for the published rows of blocks."""
         self._sent += 1
         # A tree over the shares, the children of node i being 2i + 1 and 2i + 2. Each adds what its
         # children send to its own sums; the root, another share's holder each time, publishes.
@@ -187,7 +187,7 @@ class Run:
             sent[node] = self._task(
                 add_sums_of_share if node else publish_rows,
                 self._name,
-                pieces,
+                table_blocks,
                 share,
                 self._num_shares,
                 *others,
@@ -198,9 +198,9 @@ class Run:
 
     def submit_part(self, part: Part) -> Future:
         """Ask for a part in the store; the answer is its name and its digest."""
-        number, pieces = part
-        rows = [self.submit(some) for some in self.divide(pieces)]
-        tables = [table for table, _ in pieces]
+        number, table_blocks = part
+        rows = [self.submit(some) for some in self.divide(table_blocks)]
+        tables = [table for table, _ in table_blocks]
         return self._task(write_part, self._name, number, tables, *rows, share=None, label="file")
 
     def _task(self, function: Any, *arguments: Any, share: int | None, label: str) -> Future:

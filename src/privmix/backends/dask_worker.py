@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from privmix import _validate
 from privmix.mixer import Mixer, Rows, make_mixers
 from privmix.mixing import BlockSums
-from privmix.publishing.folder import Piece, part_bytes, part_name
+from privmix.publishing.folder import TableBlock, part_bytes, part_name
 from privmix.records.bounded import BoundedRecords
 from privmix.rng import Mailbox, MasterKey
 from privmix.running.journal import FORMAT_VERSION
@@ -38,7 +38,7 @@ class MissingShare(Exception):
 
 @dataclass(frozen=True, repr=False)
 class PartialSums:
-    """Noiseless sums of pieces on their way between workers; never shown."""
+    """Noiseless sums of blocks on their way between workers; never shown."""
 
     sums: list[BlockSums]
 
@@ -60,7 +60,7 @@ class HeldRecords(BoundedRecords):
 
     first: int
 
-    def part(self, start: int, stop: int) -> NDArray[np.int16]:
+    def read(self, start: int, stop: int) -> NDArray[np.int16]:
         """Return the features of a run of records that are here."""
         if not self.first <= start <= stop <= self.first + len(self.features):
             raise ValueError(f"records {start} to {stop} are not here")
@@ -213,30 +213,34 @@ def _held_share(run: str, share: int | None) -> tuple[HeldShare, Sequence[Mixer]
 
 
 def publish_rows(
-    run: str, pieces: Sequence[Piece], share: int, num_shares: int, *others: PartialSums
+    run: str, table_blocks: Sequence[TableBlock], share: int, num_shares: int, *others: PartialSums
 ) -> list[Rows]:
-    """Return the published rows of pieces, given the sums of all shares but one."""
+    """Return the published rows of blocks, given the sums of all shares but one."""
     return [
         mixer.publish(block, sums)
-        for mixer, block, sums in _piece_sums(run, pieces, share, num_shares, others)
+        for mixer, block, sums in _block_sums(run, table_blocks, share, num_shares, others)
     ]
 
 
 def add_sums_of_share(
-    run: str, pieces: Sequence[Piece], share: int, num_shares: int, *others: PartialSums
+    run: str, table_blocks: Sequence[TableBlock], share: int, num_shares: int, *others: PartialSums
 ) -> PartialSums:
-    """Add a share's records to sums of pieces."""
-    made = [sums for *_, sums in _piece_sums(run, pieces, share, num_shares, others)]
+    """Add a share's records to sums of blocks."""
+    made = [sums for *_, sums in _block_sums(run, table_blocks, share, num_shares, others)]
     for sums in made:
         sums.narrow()
     return PartialSums(made)
 
 
-def _piece_sums(
-    run: str, pieces: Sequence[Piece], share: int, num_shares: int, others: Sequence[PartialSums]
+def _block_sums(
+    run: str,
+    table_blocks: Sequence[TableBlock],
+    share: int,
+    num_shares: int,
+    others: Sequence[PartialSums],
 ) -> Iterator[tuple[Mixer, RowBlock, BlockSums]]:
     _, mixers = _held_share(run, share)
-    for number, (table, block) in enumerate(pieces):
+    for number, (table, block) in enumerate(table_blocks):
         mixer = mixers[table]
         sums = mixer.sums(block, shards_of(share, num_shares, len(mixer.shards)))
         for other in others:

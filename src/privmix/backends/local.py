@@ -18,7 +18,7 @@ from privmix.backends import Job
 from privmix.mixer import Mixer, Rows
 from privmix.mixing import BlockSums
 from privmix.planning.memory import sum_bytes
-from privmix.publishing.folder import Part, Piece, part_bytes, part_name
+from privmix.publishing.folder import Part, TableBlock, part_bytes, part_name
 from privmix.records.bounded import Records
 from privmix.running.shared_store import SharedStore
 from privmix.sampling import RowBlock
@@ -41,17 +41,17 @@ class LocalBackend:
     def __exit__(self, *error: Any) -> None:
         pass
 
-    def rows(self, job: Job, pieces: Sequence[Piece]) -> Generator[Rows]:
-        """Yield the published rows of pieces in order, drawing a few blocks ahead."""
+    def rows(self, job: Job, table_blocks: Sequence[TableBlock]) -> Generator[Rows]:
+        """Yield the published rows of blocks in order, drawing a few blocks ahead."""
         mixers = job.mixers()
         with ThreadPoolExecutor(self.threads) as pool:
             try:
                 if job.records.in_memory:
-                    whole = (partial(mixers[table].rows, block) for table, block in pieces)
+                    whole = (partial(mixers[table].rows, block) for table, block in table_blocks)
                     yield from in_order(pool, whole, self.threads + 2)
                 else:
                     yield from _swept_rows(
-                        pool, mixers, job.records, pieces, job.sums_bytes, self.threads
+                        pool, mixers, job.records, table_blocks, job.sums_bytes, self.threads
                     )
             finally:
                 pool.shutdown(cancel_futures=True)
@@ -66,9 +66,13 @@ class LocalBackend:
         self, job: Job, parts: Sequence[Part], store: SharedStore
     ) -> Generator[tuple[str, str]]:
         """Write parts to a store; yield the (name, SHA-256) of each in their order."""
-        with closing(self.rows(job, [piece for _, pieces in parts for piece in pieces])) as rows:
-            for number, pieces in parts:
-                made = ((table, next(rows)) for table, _ in pieces)
+        with closing(
+            self.rows(
+                job, [table_block for _, table_blocks in parts for table_block in table_blocks]
+            )
+        ) as rows:
+            for number, table_blocks in parts:
+                made = ((table, next(rows)) for table, _ in table_blocks)
                 content = part_bytes(job.mechanism, made)
                 store.files.put(part_name(number), content)
                 yield part_name(number), hashlib.sha256(content).hexdigest()
@@ -78,11 +82,11 @@ def _swept_rows(
     pool: ThreadPoolExecutor,
     mixers: Sequence[Mixer],
     records: Records,
-    tasks: Sequence[Piece],
+    tasks: Sequence[TableBlock],
     sums_bytes: int,
     threads: int,
 ) -> Iterator[Rows]:
-    """Yield the rows of pieces in order, sweeping over the records for as many as there is room."""
+    """Yield the rows of blocks in order, sweeping over the records for as many as there is room."""
     left = deque(tasks)
     while left:
         group: list[tuple[Mixer, RowBlock, BlockSums]] = []

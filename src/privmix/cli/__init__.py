@@ -49,7 +49,7 @@ def main() -> NoReturn:
             stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning
     try:
-        with stopped_by_signals(), _telling():
+        with stopped_by_signals(), _printing_notes():
             code = app(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except InvalidInputError as error:
@@ -75,7 +75,7 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 @contextmanager
-def _telling() -> Iterator[None]:
+def _printing_notes() -> Iterator[None]:
     """Print what is noted beside bad input: for the data holder's eyes only. What is noted beside other
     ends stands in their own line.
     """

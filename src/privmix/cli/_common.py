@@ -6,12 +6,12 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from errno import EEXIST
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -25,6 +25,9 @@ from privmix.cli._app import app as app
 from privmix.foreign.files import MOST_JSON_BYTES, read_file
 from privmix.mechanism import DESIGNS
 from privmix.schema import Schema
+
+if TYPE_CHECKING:
+    from privmix.preprocess import Step
 
 
 class _SafeConsole(Console):
@@ -47,72 +50,6 @@ ERR = _SafeConsole(stderr=True)
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Design = Annotated[
     str | None, typer.Option(help=f"One of {', '.join(DESIGNS)} [auto: see plan --explain].")
-]
-MixSize = Annotated[
-    float | None,
-    typer.Option(help="Planned records in a row [64, or by the rule of --design auto]."),
-]
-NumMixtures = Annotated[
-    int | None,
-    typer.Option(
-        help="Rows [by the design: the number of records, or what the rule of --design auto finds]."
-    ),
-]
-SamplingProb = Annotated[
-    float | None, typer.Option(help="stratified: share of a class that enters a row [0.5].")
-]
-RowsPerClass = Annotated[int | None, typer.Option(help="stratified: rows of each class [100].")]
-RowsPerRecord = Annotated[
-    int | None, typer.Option(help="transposed: rows that each record enters [64].")
-]
-ClassProb = Annotated[
-    float | None, typer.Option(help="hierarchical: share of the rows a class is open to.")
-]
-ClassesPerRow = Annotated[
-    float | None, typer.Option(help="hierarchical: instead, classes a row is open to, on average.")
-]
-Eligibility = Annotated[
-    str | None, typer.Option(help="hierarchical: balanced or random [balanced].")
-]
-FeatureBudget = Annotated[
-    float | None,
-    typer.Option(
-        help="hybrid, adaptive: share of the budget for signed rows [by that rule, else 0.25, 0.1]."
-    ),
-]
-NumRounds = Annotated[int | None, typer.Option(help="adaptive: rounds of residual mixtures [30].")]
-Weights = Annotated[str | None, typer.Option(help="uniform: dirichlet, for random weights.")]
-Alpha = Annotated[float | None, typer.Option(help="Dirichlet concentration.")]
-WeightClip = Annotated[float | None, typer.Option(help="Upper bound on a random weight.")]
-Relation = Annotated[str | None, typer.Option(help="transposed: add_or_remove_one or replace_one.")]
-LabelBalance = Annotated[
-    float | None,
-    typer.Option(help="Label over feature noise multiplier [sqrt 2, or by that rule]."),
-]
-CenterOption = Annotated[
-    float | None,
-    typer.Option(
-        help="Centre records by a private mean with this share of the budget, then scale them "
-        "to the clip norm [auto decides; 0: do not]."
-    ),
-]
-CountsOption = Annotated[
-    bool, typer.Option("--class-counts", help="Publish noisy class counts (2 % of the budget).")
-]
-SelectOption = Annotated[
-    int | None,
-    typer.Option("--select-features", help="Keep this many features, chosen privately (10 %)."),
-]
-SubspaceOption = Annotated[
-    int | None,
-    typer.Option("--subspace", help="Project onto this many principal directions (10 %)."),
-]
-ProjectionOption = Annotated[
-    int | None,
-    typer.Option("--random-projection", help="Project at random, by public signs, at no cost."),
-]
-UnitNormOption = Annotated[
-    bool, typer.Option("--unit-norm", help="Scale records to the clip norm, at no cost.")
 ]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="Schema file (JSON).")]
 LabelColumns = Annotated[
@@ -137,33 +74,6 @@ Labels = Annotated[Path | None, typer.Option(help=".npy with the labels of an .n
 MaxMemory = Annotated[
     str | None, typer.Option(help="Memory to stay within, such as 1GB [half the machine's].")
 ]
-DESIGN_OPTIONS = (
-    "mix_size",
-    "num_mixtures",
-    "sampling_prob",
-    "rows_per_class",
-    "rows_per_record",
-    "class_prob",
-    "classes_per_row",
-    "eligibility",
-    "feature_budget",
-    "num_rounds",
-    "weights",
-    "alpha",
-    "weight_clip",
-    "neighboring_relation",
-    "label_balance",
-)
-STEP_OPTIONS = (
-    "center",
-    "class_counts",
-    "select_features",
-    "subspace",
-    "random_projection",
-    "unit_norm",
-)
-# Wrong usage as Typer reports it; the class itself has no public name.
-UsageError: type[Any] = typer.BadParameter.__mro__[1]
 
 
 def among(names: Iterable[str], arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,6 +129,12 @@ def warn_of(guarantee: Guarantee) -> None:
     """Say on standard error that nothing is protected, or how little."""
     for line in guarantee.warnings:
         ERR.print(line)
+
+
+def note_centring(steps: Sequence[Step] | None) -> None:
+    """Say on standard error that steps were given which leave automatic centring out."""
+    if steps and not any(step.step == "center" for step in steps):
+        ERR.print("note: steps that are given replace automatic centring; --center SHARE adds it")
 
 
 def print_json(value: dict[str, Any]) -> None:

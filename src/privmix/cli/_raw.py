@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,28 +52,14 @@ MaxMissedShare = Annotated[
 ]
 
 
-def build_extractor(
+def load_extractor(
     spec: str | ExtractorIdentity, device: str | None, schema: Schema | None = None
 ) -> Extractor:
-    """Build an extractor; the columns of ``tabular`` are those of the schema."""
-    from privmix.features import get_extractor
+    """Build an extractor, and say so, since that takes a while."""
+    from privmix.features.named import build_extractor
 
-    parameters: dict[str, Any] = {} if device is None else {"device": device}
-    if "tabular" in (spec, getattr(spec, "name", None)):
-        if device is not None:
-            _validate.fail("--device", "nothing for tabular, which needs none", device)
-        if spec == "tabular" and (schema is None or schema.table is None):
-            allowed = "a schema with a table, for --extractor tabular; see privmix schema"
-            _validate.fail("--schema", allowed, "nothing" if schema is None else "one without")
-        if schema is not None and schema.table is not None and spec == "tabular":
-            parameters["table"] = schema.table
     with status_line("loading the extractor", always=True):
-        extractor = get_extractor(spec, **parameters)
-        found = extractor.num_features  # reads the model, so that its faults come first
-    if schema is not None and found != schema.num_features:
-        allowed = f"{found}, the width of {extractor.identity.name}'s features"
-        _validate.fail("schema.num_features", allowed, schema.num_features)
-    return extractor
+        return build_extractor(spec, device, schema)
 
 
 def open_raw(
@@ -130,39 +113,6 @@ def open_raw(
     if on_bad_record is None:
         records.remedy = ""
     return records
-
-
-def same_extractor(
-    due: ExtractorIdentity | None,
-    spec: str | None,
-    device: str | None,
-    allow_download: bool = False,
-) -> Extractor:
-    """Build the extractor that a certificate names; with ``spec``, check that it is that one.
-
-    A model that only the certificate names, which may be a stranger's, is fetched from nowhere
-    unless that is allowed.
-    """
-    from privmix.features import parse_spec
-    from privmix.features.base import local_only
-
-    if due is None:
-        allowed = "feature vectors, since the model's certificate names no extractor"
-        _validate.fail("TEST", allowed, "raw records")
-    allowed = f"{due}, which the certificate names"
-    if spec is not None:  # names are compared before a model is looked for, on a hub perhaps
-        name, given = parse_spec(spec)
-        model, known = given.get("model"), due.parameters.get("model")
-        other = None not in (model, known) and model != known and not Path(str(model)).is_dir()
-        if name != due.name or other:
-            _validate.fail("--extractor", allowed, repr(spec))
-    # A name alone says no more than the identity, which also has the columns of tabular.
-    strangers = spec in (None, due.name)
-    with local_only() if strangers and not allow_download else nullcontext():
-        extractor = build_extractor(due if strangers else str(spec), device)
-    if extractor.identity.digest != due.digest:
-        _validate.fail("--extractor", allowed, str(extractor.identity))
-    return extractor
 
 
 def check_source(source: Path) -> None:
@@ -231,19 +181,9 @@ def is_raw(source: Path, header: FeaturesHeader | None, due: ExtractorIdentity |
     return header is None and due is not None and (knows_labels(source) or due.name == "tabular")
 
 
-def check_features_header(
-    place: str, header: FeaturesHeader | None, due: ExtractorIdentity | None
-) -> None:
-    """Refuse features of another extractor than the one of a model's certificate."""
-    found = None if header is None else header.extractor
-    if (found and found.digest) != (due and due.digest):
-        allowed = (
-            f"features of {due}, or raw records with --text-column or --image-column"
-            if due
-            else "vectors as given, since the model's certificate names no extractor"
-        )
-        received = found or "vectors that no extractor is known of"
-        _validate.fail(place, f"{allowed}; --features-as-given skips this check", received)
+def tell(text: str) -> None:
+    """Say on standard error what only the data holder may know."""
+    ERR.print(f"for your eyes only: {text}")
 
 
 def extract_with_progress(
@@ -256,58 +196,14 @@ def extract_with_progress(
         counts = extract(records, extractor, out, progress=progress, **options)
     bad = f", {counts.num_bad} bad ones blanked" if counts.num_bad else ""
     ERR.print(f"for your eyes only: features of {counts.num_records} records extracted{bad}")
-    tell_tally(records.tally)
+    report_tally(records.tally)
     return counts
 
 
-def tell_tally(tally: Tally) -> None:
+def report_tally(tally: Tally) -> None:
     """Say on standard error which columns have bad cells, and values that miss the schema."""
     for line in [*tally.faults(), *tally.misses()]:
         ERR.print(f"for your eyes only: {line}")
-
-
-@contextmanager
-def kept_features(out: Path) -> Iterator[Path]:
-    """Yield the folder beside ``out``, readable by its owner alone, where a run keeps its features.
-
-    No other run may use it meanwhile. It goes when the run is through. Where the run fails, what is
-    in it stays for the next one, and the data holder is told.
-    """
-    from privmix.running.journal import check_private, lock_folder
-
-    folder = out.parent / f".{out.name}.features"
-    check_private(folder, out)
-    found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    others = [name for name in found if "features.parquet" not in name and name != "lock"]
-    if others:
-        allowed = f"a place beside which {folder.name} is free for features"
-        _validate.fail(f"out={out}", allowed, "other files")
-    lock = lock_folder(folder, out)
-    try:
-        yield folder
-    except BaseException as error:
-        if any(folder.glob("*.parquet")) or any(folder.glob(".*.parts/0*")):
-            kept = (
-                f"private features are kept in {folder}, for another run with the same --out; remove "
-                "that folder if there will be none"
-            )
-            if isinstance(error, _validate.InvalidInputError):
-                ERR.print(f"for your eyes only: {kept}")
-            else:
-                # Not what extracting to a file of its own would say.
-                others = [n for n in getattr(error, "__notes__", ()) if str(folder) not in n]
-                error.__notes__ = [*others, kept]
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, _validate.InvalidInputError) and str(folder) in error.place:
-            _validate.fail(f"out={out}", error.allowed, error.received)
-        raise
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-        if folder.exists():
-            ERR.print(f"for your eyes only: remove {folder}, which has private features in it")
-    finally:
-        os.close(lock)
 
 
 def knows_labels(source: Path) -> bool:

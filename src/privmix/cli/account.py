@@ -11,37 +11,30 @@ from rich.table import Table
 from privmix import _validate
 from privmix.accounting import format_epsilon
 from privmix.cli._common import (
-    DESIGN_OPTIONS,
     OUT,
-    Alpha,
-    ClassesPerRow,
-    ClassProb,
     Design,
-    Eligibility,
-    FeatureBudget,
     Json,
-    MixSize,
-    NumMixtures,
-    NumRounds,
-    Relation,
-    RowsPerClass,
-    RowsPerRecord,
-    SamplingProb,
-    WeightClip,
-    Weights,
     among,
     app,
     print_json,
     refuse_beside,
 )
-from privmix.cli.plan import design_options
+from privmix.cli._flags import with_flags
 from privmix.mechanism import DESIGNS, ReleaseConfig
+from privmix.planning.flags import design_options
+from privmix.planning.options import DESIGN_FLAGS
 from privmix.planning.plan import claim, cost
 from privmix.planning.solve import configure
 
+# How the noise is split between features and labels changes no cost.
+_FLAGS = tuple(flag for flag in DESIGN_FLAGS if flag.name != "label_balance")
+AccountedFlags = Annotated[dict[str, Any], _FLAGS]
+
 
 @app.command("account", no_args_is_help=True)
+@with_flags
 def account_command(
+    *,
     delta: Annotated[float, typer.Option(help="Delta to state epsilon at.")],
     design: Design = None,
     noise_multiplier: Annotated[
@@ -60,20 +53,7 @@ def account_command(
     ] = None,
     num_records: Annotated[int | None, typer.Option(help="Records; not for stratified.")] = None,
     num_classes: Annotated[int | None, typer.Option(help="Classes, for --classes-per-row.")] = None,
-    mix_size: MixSize = None,
-    num_mixtures: NumMixtures = None,
-    sampling_prob: SamplingProb = None,
-    rows_per_class: RowsPerClass = None,
-    rows_per_record: RowsPerRecord = None,
-    class_prob: ClassProb = None,
-    classes_per_row: ClassesPerRow = None,
-    eligibility: Eligibility = None,
-    feature_budget: FeatureBudget = None,
-    num_rounds: NumRounds = None,
-    weights: Weights = None,
-    alpha: Alpha = None,
-    weight_clip: WeightClip = None,
-    neighboring_relation: Relation = None,
+    given: AccountedFlags,
     as_json: Json = False,
 ) -> None:
     """State what a mechanism costs, by every accountant.
@@ -90,18 +70,11 @@ def account_command(
     """
     asked = locals()
     if releases:
-        others = ("design", "noise_multiplier", "num_records", "num_classes")
-        names = (name for name in (*others, *DESIGN_OPTIONS) if name in asked)
-        refuse_beside("--release", among(names, asked))
+        others = among(("design", "noise_multiplier", "num_records", "num_classes"), asked)
+        refuse_beside("--release", others | given)
         told = _account_folders(releases, delta, group_size)
     else:
-        config = _account_config(
-            design,
-            noise_multiplier,
-            num_records,
-            num_classes,
-            **among((name for name in DESIGN_OPTIONS if name in asked), asked),
-        )
+        config = _account_config(design, noise_multiplier, num_records, num_classes, **given)
         told = {"design": design, **cost(config.event, delta, group_size)}
         if (claimed := config.claimed_event) is not None:
             told["claimed_by_paper"] = claim(claimed, delta)

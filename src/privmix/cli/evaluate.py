@@ -22,6 +22,7 @@ from privmix.cli._common import (
     print_facts,
     print_json,
     progress_bar,
+    status_line,
 )
 from privmix.cli._raw import (
     Device,
@@ -30,14 +31,12 @@ from privmix.cli._raw import (
     MaxBadShare,
     MaxMissedShare,
     TextColumn,
-    check_features_header,
     check_source,
     is_raw,
     knows_labels,
     open_raw,
     other_columns,
-    same_extractor,
-    tell_tally,
+    report_tally,
 )
 from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares, Tally
 
@@ -118,6 +117,7 @@ def evaluate_command(
 
     """
     from privmix.features.extraction import transform_records
+    from privmix.features.named import check_features_header, same_extractor
     from privmix.inputs.extractor import FeaturesHeader
     from privmix.inputs.feature_names import check_names
     from privmix.inputs.readers import label_names, read_labelled
@@ -141,7 +141,8 @@ def evaluate_command(
                 _validate.fail(option, "nothing for raw records", value)
         if label is None and scored.target == "class" and not knows_labels(source):
             _validate.fail("--label", "the name of the label column", "nothing")
-        maker = same_extractor(scored.extractor, extractor, device, allow_download)
+        with status_line("loading the extractor", always=True):
+            maker = same_extractor(scored.extractor, extractor, device, allow_download)
         records = open_raw(
             source,
             maker,
@@ -157,7 +158,7 @@ def evaluate_command(
         records.remedy = REMEDY
         with progress_bar("records") as progress:
             features, labels = transform_records(records, maker, progress)
-        tell_tally(records.tally)
+        report_tally(records.tally)
     else:
         if not features_as_given:
             check_features_header(str(source), header, scored.extractor)

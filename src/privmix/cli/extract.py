@@ -25,10 +25,10 @@ from privmix.cli._raw import (
     MaxBadShare,
     MaxMissedShare,
     TextColumn,
-    build_extractor,
     check_source,
     extract_with_progress,
     knows_texts_only,
+    load_extractor,
     open_raw,
 )
 from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE
@@ -74,7 +74,7 @@ def extract_command(
         _validate.fail("--out", "a new file", f"{out}, which exists")
     facts = None if schema is None else read_schema(schema)
     target = "class" if facts is None else facts.target
-    made = build_extractor(extractor, device, facts)
+    made = load_extractor(extractor, device, facts)
     records = open_raw(
         source,
         made,

@@ -30,19 +30,20 @@ from privmix.cli._common import (
     verify_command_line,
     warn_of,
 )
+from privmix.cli._flags import LedgerFlags, with_flags
 from privmix.cli._raw import (
     ExtractorSpec,
     ImageColumn,
     MaxMissedShare,
     TextColumn,
-    build_extractor,
     check_columns,
     check_owners,
     check_source,
     extract_with_progress,
-    kept_features,
     knows_labels,
+    load_extractor,
     open_raw,
+    tell,
 )
 from privmix.inputs.owners import match_units
 from privmix.inputs.tally import MAX_MISSED_SHARE
@@ -60,7 +61,9 @@ _METHODS = ("plain", "self-aug", "dp-mix-self", "dp-mix-diff", "pure-diff")
 
 
 @app.command("fit", no_args_is_help=True)
+@with_flags
 def fit_command(
+    *,
     source: Annotated[
         Path, typer.Argument(metavar="INPUT", help=".npz, .parquet or .csv, or raw records")
     ],
@@ -118,13 +121,7 @@ def fit_command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a training that was cut off.")
     ] = False,
-    ledger: Annotated[
-        Path | None, typer.Option(help="Ledger to charge before anything is drawn.")
-    ] = None,
-    dataset_id: Annotated[str | None, typer.Option(help="The data set's name there.")] = None,
-    who: Annotated[
-        str | None, typer.Option(help="By whom, for the ledger: free text [the login name].")
-    ] = None,
+    charged: LedgerFlags,
     research: Annotated[
         bool, typer.Option("--research", help="Keep gradient histograms: NOT PRIVATE.")
     ] = False,
@@ -166,6 +163,7 @@ def fit_command(
         plan_training,
         read_synthetic,
     )
+    from privmix.features.kept import kept_features
     from privmix.inputs.extractor import FeaturesHeader
     from privmix.inputs.feature_names import check_names
     from privmix.inputs.readers import read_labelled
@@ -186,7 +184,7 @@ def fit_command(
             _validate.fail("--backbone", "nothing beside --extractor", backbone)
         # A run that was cut off while it extracted has drawn nothing yet, so nothing to resume.
         resume = resume and RunFolder(folder).is_unfinished
-        maker = build_extractor(extractor, device, facts)
+        maker = load_extractor(extractor, device, facts)
         raw = open_raw(
             source,
             maker,
@@ -257,8 +255,8 @@ def fit_command(
     public = None if synthetic is None else read_synthetic(synthetic, names, shape)
     check_training(plan, made, synthetic=public, research=research)
     charge = ledger_charge(
-        ledger,
-        dataset_id,
+        charged.ledger,
+        charged.dataset_id,
         plan.event,
         name=str(out),
         kind="model",
@@ -268,7 +266,7 @@ def fit_command(
         charge.check()
     with ExitStack() as kept:
         if raw is not None:  # after everything that is known without the records
-            features = kept.enter_context(kept_features(folder)) / "features.parquet"
+            features = kept.enter_context(kept_features(folder, tell)) / "features.parquet"
             many = 1 if target == "class" else len(names)
             labels = [f"label{i}" for i in range(many)]
             extract_with_progress(raw, maker, features, label=labels, keep_parts=True)
@@ -279,7 +277,7 @@ def fit_command(
                 target=target,
                 unit_column=None if unit_column is None else "unit",
             )
-        _tell_holder(data.units, plan)
+        _report_to_holder(data.units, plan)
         bar = kept.enter_context(progress_bar("steps"))
         trained = fit(
             data.features,
@@ -289,9 +287,9 @@ def fit_command(
             out=out,
             synthetic=public,
             resume=resume,
-            ledger=ledger,
-            dataset_id=dataset_id,
-            who=who,
+            ledger=charged.ledger,
+            dataset_id=charged.dataset_id,
+            who=charged.who,
             units=data.units,
             research=research,
             test_seed=test_seed,
@@ -378,7 +376,7 @@ def _load(name: str) -> Any:
         _validate.fail("--backbone", "module:function that can be imported", f"{name}: {error}")
 
 
-def _tell_holder(units: NDArray[Any] | None, plan: TrainingPlan) -> None:
+def _report_to_holder(units: NDArray[Any] | None, plan: TrainingPlan) -> None:
     """Say on stderr how many records take part, which only the data holder may know."""
     if units is None or plan.max_records_per_unit is None:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -13,73 +13,35 @@ from rich.table import Table
 from privmix import _validate
 from privmix.accounting.guarantee import number
 from privmix.cli._common import (
-    DESIGN_OPTIONS,
-    ERR,
     OUT,
-    STEP_OPTIONS,
-    Alpha,
-    CenterOption,
-    ClassesPerRow,
-    ClassProb,
-    CountsOption,
     Design,
-    Eligibility,
-    FeatureBudget,
     Json,
-    LabelBalance,
     MaxMemory,
     MaxRecordsPerUnit,
-    MixSize,
-    NumMixtures,
-    NumRounds,
-    ProjectionOption,
-    Relation,
-    RowsPerClass,
-    RowsPerRecord,
-    SamplingProb,
     SchemaFile,
-    SelectOption,
-    SubspaceOption,
     UnitColumn,
-    UnitNormOption,
-    WeightClip,
-    Weights,
     among,
     app,
+    note_centring,
     print_json,
     read_schema,
     refuse_beside,
     warn_of,
     write_text,
 )
+from privmix.cli._flags import DesignFlags, StepFlags, with_flags
 from privmix.mechanism import ResidualConfig
+from privmix.planning.flags import design_options, make_plan, preprocessing_steps
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.planning.rule import recommend_design
-from privmix.planning.solve import (
-    DesignOptions,
-    calibrate_config,
-    choose_design,
-    configure,
-    fix_steps,
-    solve_config,
-    width_after,
-)
-from privmix.preprocess import (
-    Center,
-    ClassCounts,
-    RandomProjection,
-    SelectFeatures,
-    Step,
-    Subspace,
-    UnitNorm,
-    charged,
-)
+from privmix.preprocess import Step, charged
 from privmix.running.resources import parse_bytes
-from privmix.schema import Schema
 
 
 @app.command("plan", no_args_is_help=True)
+@with_flags
 def plan_command(
+    *,
     delta: Annotated[float, typer.Option(help="Delta, for example 1e-5.")],
     epsilon: Annotated[
         float | None, typer.Option(help="Largest epsilon allowed; omit to be told it.")
@@ -96,27 +58,8 @@ def plan_command(
     num_classes: Annotated[int | None, typer.Option(help="Instead of a schema: classes.")] = None,
     num_features: Annotated[int | None, typer.Option(help="Instead of a schema: features.")] = None,
     design: Design = None,
-    mix_size: MixSize = None,
-    num_mixtures: NumMixtures = None,
-    sampling_prob: SamplingProb = None,
-    rows_per_class: RowsPerClass = None,
-    rows_per_record: RowsPerRecord = None,
-    class_prob: ClassProb = None,
-    classes_per_row: ClassesPerRow = None,
-    eligibility: Eligibility = None,
-    feature_budget: FeatureBudget = None,
-    num_rounds: NumRounds = None,
-    weights: Weights = None,
-    alpha: Alpha = None,
-    weight_clip: WeightClip = None,
-    neighboring_relation: Relation = None,
-    label_balance: LabelBalance = None,
-    center: CenterOption = None,
-    class_counts: CountsOption = False,
-    select_features: SelectOption = None,
-    subspace: SubspaceOption = None,
-    random_projection: ProjectionOption = None,
-    unit_norm: UnitNormOption = False,
+    given: DesignFlags,
+    flags: StepFlags,
     unit_column: UnitColumn = None,
     max_records_per_unit: MaxRecordsPerUnit = None,
     explain: Annotated[
@@ -138,7 +81,6 @@ def plan_command(
 
     """
     asked = locals()
-    given, flags = among(DESIGN_OPTIONS, asked), among(STEP_OPTIONS, asked)
     facts = None if schema is None else read_schema(schema)
     sizes = {"num_records": num_records, "num_classes": num_classes, "num_features": num_features}
     for name, value in sizes.items():
@@ -155,7 +97,7 @@ def plan_command(
         others = among(("design", "noise_multiplier", "solve_for", "max_memory", "out"), asked)
         refuse_beside("--explain, which compares its own", given | flags | others)
         if unit != RECORD or "target" in known:
-            allowed = "nothing but records with classes: by those designs are compared"
+            allowed = "records with classes: by those designs are compared"
             _validate.fail("--explain", allowed, known.get("target", "a privacy unit"))
         _explain(known, epsilon, delta, as_json)
         return
@@ -163,6 +105,7 @@ def plan_command(
         _validate.fail("--out", "a plan made with --schema, which a release needs", "no schema")
     options = design_options(known["num_classes"], **given)
     preprocessing = preprocessing_steps(**flags)
+    note_centring(preprocessing)
     plan = make_plan(
         facts,
         known,
@@ -183,33 +126,6 @@ def plan_command(
         print_json({**plan.to_dict(), "guarantee": plan.guarantee.model_dump(mode="json")})
     else:
         OUT.print(_plan_table(plan))
-
-
-def design_options(
-    num_classes: int | None,
-    *,
-    classes_per_row: float | None,
-    weights: str | None,
-    alpha: float | None,
-    **options: Any,
-) -> DesignOptions:
-    """Turn the design's flags into options; flags that are another way to say something go."""
-    if classes_per_row is not None:
-        if options["class_prob"] is not None:
-            _validate.fail("--classes-per-row", "nothing beside --class-prob", classes_per_row)
-        assert num_classes is not None
-        _validate.real("--classes-per-row", classes_per_row, above=0.0, at_most=num_classes)
-        options["class_prob"] = classes_per_row / num_classes
-    if weights is not None:
-        _validate.one_of("--weights", weights, ("dirichlet",))
-        for option, value in (("--alpha", alpha), ("--weight-clip", options["weight_clip"])):
-            if value is None:
-                _validate.fail(option, "a number beside --weights", "nothing")
-    elif alpha is not None or options["weight_clip"] is not None:
-        _validate.fail("--weights", "dirichlet beside --alpha and --weight-clip", "nothing")
-    if options["eligibility"] is not None:
-        _validate.one_of("--eligibility", options["eligibility"], ("balanced", "random"))
-    return cast(DesignOptions, {"weight_alpha": alpha, **options})
 
 
 def _explain(sizes: dict[str, Any], epsilon: float | None, delta: float, as_json: bool) -> None:
@@ -236,104 +152,6 @@ def _explain(sizes: dict[str, Any], epsilon: float | None, delta: float, as_json
         "The error is that of a reference population: it ranks designs, no more.",
     ):
         OUT.print(line)
-
-
-def preprocessing_steps(
-    *,
-    center: float | None,
-    class_counts: bool,
-    select_features: int | None,
-    subspace: int | None,
-    random_projection: int | None,
-    unit_norm: bool,
-) -> tuple[Step, ...] | None:
-    """Turn flags into steps, in the order of the flags' help; None where none is given.
-
-    What changes records is followed by scaling to the clip norm once ``--center`` or
-    ``--unit-norm`` asks for it.
-    """
-    flags = (class_counts, select_features, subspace, random_projection, unit_norm)
-    if center is None and not any(flag is not None and flag is not False for flag in flags):
-        return None
-    scale: tuple[Step, ...] = (UnitNorm(),) if center or unit_norm else ()
-    steps: tuple[Step, ...] = scale if unit_norm and not center else ()
-    if center:
-        steps += (Center(budget_share=center), *scale)
-    if class_counts:
-        steps += (ClassCounts(),)
-    if select_features is not None:
-        steps += (SelectFeatures(num_selected=select_features), *scale)
-    if subspace is not None:
-        steps += (Subspace(num_directions=subspace), *scale)
-    if random_projection is not None:
-        steps += (RandomProjection(num_directions=random_projection), *scale)
-    return steps
-
-
-def make_plan(
-    schema: Schema | None,
-    sizes: dict[str, Any],
-    design: str | None,
-    options: DesignOptions,
-    *,
-    epsilon: float | None,
-    delta: float,
-    preprocessing: tuple[Step, ...] | None = None,
-    noise_multiplier: float | None = None,
-    solve_for: str | None = None,
-    max_memory: int | None = None,
-    unit: PrivacyUnit = RECORD,
-) -> ReleasePlan:
-    """Plan with one unknown: the noise, epsilon, or what ``solve_for`` names."""
-    for name in ("num_records", "num_classes", "num_features"):
-        _validate.size(name, sizes[name])
-    if epsilon is not None:
-        _validate.real("--epsilon", epsilon, at_least=1e-6, at_most=1e4)
-    if preprocessing and not any(isinstance(step, Center) for step in preprocessing):
-        ERR.print("note: steps that are given replace automatic centring; --center SHARE adds it")
-    _validate.delta("--delta", delta)
-    unit.check("add_or_remove_one")
-    if epsilon is None and noise_multiplier is None:
-        _validate.fail("--epsilon", "a value, or --noise-multiplier to be told it", "nothing")
-    if (solve_for is not None) != (epsilon is not None and noise_multiplier is not None):
-        allowed = (
-            "mix_size or num_mixtures if, and only if, --epsilon and --noise-multiplier are set"
-        )
-        _validate.fail("--solve-for", allowed, solve_for or "nothing")
-    if epsilon is None:
-        for option, value in (("--design", design in (None, "auto")), ("--center", preprocessing)):
-            if value:
-                _validate.fail("--epsilon", f"a value, for what {option} asks for", "nothing")
-        assert noise_multiplier is not None
-        config = configure(sizes, cast(Any, design), options, noise_multiplier)
-        return ReleasePlan.for_config(config, delta, schema, unit=unit)
-    target = {"target_epsilon": epsilon, "target_delta": delta}
-    kind, options, steps = choose_design(
-        sizes,
-        cast(Any, design or "auto"),
-        options,
-        preprocessing,
-        **target,
-        unit=unit,
-        class_balance=None if schema is None else schema.class_balance,
-    )
-    steps = fix_steps(steps, **target, unit=unit)
-    left = sizes | {"num_features": width_after(steps, sizes["num_features"])}
-    if noise_multiplier is None:
-        config = calibrate_config(left, kind, options, **target, preprocessing=steps, unit=unit)
-    else:
-        unknown: Any = _validate.one_of("--solve-for", solve_for, ("mix_size", "num_mixtures"))
-        config = solve_config(
-            left,
-            kind,
-            options,
-            unknown,
-            noise_multiplier=noise_multiplier,
-            **target,
-            preprocessing=steps,
-            unit=unit,
-        )
-    return ReleasePlan.for_config(config, delta, schema, steps, unit, max_memory=max_memory)
 
 
 def _describe_step(step: Step) -> str:

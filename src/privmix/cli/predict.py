@@ -11,17 +11,24 @@ import typer
 
 from privmix import _validate
 from privmix.accounting.guarantee import NOT_PRIVATE
-from privmix.cli._common import ERR, FeaturesKey, Json, app, print_facts, print_json, progress_bar
+from privmix.cli._common import (
+    ERR,
+    FeaturesKey,
+    Json,
+    app,
+    print_facts,
+    print_json,
+    progress_bar,
+    status_line,
+)
 from privmix.cli._raw import (
     Device,
     ExtractorSpec,
     ImageColumn,
     TextColumn,
-    check_features_header,
     check_source,
     is_raw,
     open_raw,
-    same_extractor,
 )
 
 
@@ -74,6 +81,7 @@ def predict_command(
     from privmix.dpsgd.opening import load_model
     from privmix.dpsgd.trainer import TrainedModel
     from privmix.features.extraction import transform_records
+    from privmix.features.named import check_features_header, same_extractor
     from privmix.inputs.extractor import FeaturesHeader
     from privmix.inputs.unlabelled import read_features
     from privmix.learners.predictions import prediction_table
@@ -90,7 +98,8 @@ def predict_command(
     named = any(option is not None for option in (extractor, text_column, image_column))
     features: Any
     if named or (is_raw(source, header, opened.extractor_) and not features_as_given):
-        maker = same_extractor(opened.extractor_, extractor, device, allow_download)
+        with status_line("loading the extractor", always=True):
+            maker = same_extractor(opened.extractor_, extractor, device, allow_download)
         records = open_raw(
             source, maker, label=None, text_column=text_column, image_column=image_column
         )

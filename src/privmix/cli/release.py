@@ -12,43 +12,21 @@ import typer
 from privmix import _validate
 from privmix._validate import printable
 from privmix.cli._common import (
-    DESIGN_OPTIONS,
     ERR,
     OUT,
-    STEP_OPTIONS,
-    Alpha,
-    CenterOption,
-    ClassesPerRow,
-    ClassProb,
-    CountsOption,
     Design,
-    Eligibility,
-    FeatureBudget,
     FeaturesKey,
     Json,
-    LabelBalance,
     LabelColumns,
     LabelKey,
     Labels,
     MaxMemory,
     MaxRecordsPerUnit,
-    MixSize,
-    NumMixtures,
-    NumRounds,
-    ProjectionOption,
-    Relation,
-    RowsPerClass,
-    RowsPerRecord,
-    SamplingProb,
     SchemaFile,
-    SelectOption,
-    SubspaceOption,
     UnitColumn,
-    UnitNormOption,
-    WeightClip,
-    Weights,
     among,
     app,
+    note_centring,
     print_facts,
     print_json,
     progress_bar,
@@ -58,6 +36,7 @@ from privmix.cli._common import (
     verify_command_line,
     warn_of,
 )
+from privmix.cli._flags import DesignFlags, LedgerFlags, StepFlags, with_flags
 from privmix.cli._raw import (
     Device,
     ExtractorSpec,
@@ -65,17 +44,17 @@ from privmix.cli._raw import (
     MaxBadShare,
     MaxMissedShare,
     TextColumn,
-    build_extractor,
     check_columns,
     check_owners,
     check_source,
     extract_with_progress,
-    kept_features,
+    load_extractor,
     open_raw,
+    tell,
 )
 from privmix.cli._signing import PassphraseFile, SignKey, ask_signing_key
-from privmix.cli.plan import design_options, make_plan, preprocessing_steps
 from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE
+from privmix.planning.flags import design_options, make_plan, preprocessing_steps
 from privmix.planning.plan import PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.records.bounded import Records
 from privmix.running.resources import parse_bytes, spare_memory
@@ -86,7 +65,9 @@ if TYPE_CHECKING:
 
 
 @app.command("release", no_args_is_help=True)
+@with_flags
 def release_command(
+    *,
     source: Annotated[
         Path, typer.Argument(metavar="INPUT", help=".parquet, .csv, .npz, .npy, .zarr, or a folder")
     ],
@@ -104,27 +85,8 @@ def release_command(
     image_column: ImageColumn = None,
     device: Device = None,
     design: Design = None,
-    mix_size: MixSize = None,
-    num_mixtures: NumMixtures = None,
-    sampling_prob: SamplingProb = None,
-    rows_per_class: RowsPerClass = None,
-    rows_per_record: RowsPerRecord = None,
-    class_prob: ClassProb = None,
-    classes_per_row: ClassesPerRow = None,
-    eligibility: Eligibility = None,
-    feature_budget: FeatureBudget = None,
-    num_rounds: NumRounds = None,
-    weights: Weights = None,
-    alpha: Alpha = None,
-    weight_clip: WeightClip = None,
-    neighboring_relation: Relation = None,
-    label_balance: LabelBalance = None,
-    center: CenterOption = None,
-    class_counts: CountsOption = False,
-    select_features: SelectOption = None,
-    subspace: SubspaceOption = None,
-    random_projection: ProjectionOption = None,
-    unit_norm: UnitNormOption = False,
+    given: DesignFlags,
+    flags: StepFlags,
     unit_column: UnitColumn = None,
     max_records_per_unit: MaxRecordsPerUnit = None,
     on_bad_record: Annotated[
@@ -142,13 +104,7 @@ def release_command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a run into --out that was cut off.")
     ] = False,
-    ledger: Annotated[
-        Path | None, typer.Option(help="Ledger to charge before anything is drawn.")
-    ] = None,
-    dataset_id: Annotated[str | None, typer.Option(help="The data set's name there.")] = None,
-    who: Annotated[
-        str | None, typer.Option(help="By whom, for the ledger: free text [the login name].")
-    ] = None,
+    charged: LedgerFlags,
     backend: Annotated[
         str, typer.Option(help="Where the mixing runs: local, dask or cuda; the rows are the same.")
     ] = "local",
@@ -190,9 +146,9 @@ def release_command(
 
     """
     asked = locals()
-    given, flags = among(DESIGN_OPTIONS, asked), among(STEP_OPTIONS, asked)
     from privmix.backends import open_backend
     from privmix.engine import read_records, recheck_plan, release_records
+    from privmix.features.kept import kept_features
     from privmix.inputs.extractor import FeaturesHeader
     from privmix.inputs.readers import open_labelled
     from privmix.running.journal import RunFolder, check_out
@@ -224,6 +180,8 @@ def release_command(
         assert schema is not None and epsilon is not None and delta is not None
         facts = read_schema(schema)
         options = design_options(facts.num_classes, **given)
+        preprocessing = preprocessing_steps(**flags)
+        note_centring(preprocessing)
         made = make_plan(
             facts,
             planned_sizes(facts),
@@ -231,7 +189,7 @@ def release_command(
             options,
             epsilon=epsilon,
             delta=delta,
-            preprocessing=preprocessing_steps(**flags),
+            preprocessing=preprocessing,
             unit=PrivacyUnit(unit_column, max_records_per_unit),
         )
     if made.data_schema is None:
@@ -239,13 +197,13 @@ def release_command(
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     unit_column = made.unit_column
     charge = ledger_charge(
-        ledger,
-        dataset_id,
+        charged.ledger,
+        charged.dataset_id,
         made.event,
         name=printable(out),
         kind="release",
         private=test_seed is None,
-        who=who,
+        who=charged.who,
     )
     threads = made.most_threads(limit) if threads is None else threads
     place = open_backend(backend, threads, scheduler, workers)
@@ -257,7 +215,7 @@ def release_command(
             refuse_beside("--extractor", among(("features_key", "label_key", "labels"), asked))
             # A run that was cut off while it extracted has drawn nothing yet, so nothing to resume.
             resume = resume and unfinished
-            maker = build_extractor(extractor, device, made.data_schema)
+            maker = load_extractor(extractor, device, made.data_schema)
             records_of = open_raw(
                 source,
                 maker,
@@ -271,7 +229,7 @@ def release_command(
                 target=made.data_schema.target,
                 classes=made.data_schema.classes,
             )
-            source = kept.enter_context(kept_features(target)) / "features.parquet"
+            source = kept.enter_context(kept_features(target, tell)) / "features.parquet"
             unit_column = unit_column and "unit"
             many = 1 if made.data_schema.target == "class" else made.data_schema.num_classes
             label = [f"label{i}" for i in range(many)]
@@ -304,7 +262,7 @@ def release_command(
                 place="--max-memory",
                 progress=progress,
             )
-        _tell_holder(records, made)
+        _report_to_holder(records, made)
         if dry_run:
             ERR.print("everything is in order; nothing was drawn, charged or written")
             if extractor is not None:
@@ -378,7 +336,7 @@ def _check_names(source: Path, found: tuple[str, ...] | None, schema: Schema) ->
         )
 
 
-def _tell_holder(records: Records, plan: ReleasePlan) -> None:
+def _report_to_holder(records: Records, plan: ReleasePlan) -> None:
     """Say on stderr what only the data holder may know."""
     assert plan.data_schema is not None
     schema, count = plan.data_schema, records.count

@@ -11,7 +11,7 @@ import typer
 
 from privmix import _validate
 from privmix.cli._common import ERR, OUT, Json, LabelColumns, app, print_json, write_text
-from privmix.cli._raw import ExtractorSpec, build_extractor
+from privmix.cli._raw import ExtractorSpec, load_extractor
 from privmix.schema import TARGETS
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def schema_command(
     if extractor is not None and extractor != "tabular":
         named = len(label or ()) > 1 or target not in (None, "class")
         _refuse_table(extractor, source, None if named else label, unit_column)
-        made = build_extractor(extractor, None)
+        made = load_extractor(extractor, None)
         bound = getattr(made, "norm_bound", None)
         text = features_template(made.num_features, bound, label or (), target=kind)
     elif source is None:

@@ -55,13 +55,13 @@ def _compiled(function: Callable[P, R], options: dict[str, Any]) -> Callable[P, 
     try:
         compiled: Callable[P, R] = njit(cache=True, **options)(function)
     except RuntimeError:  # numba finds no folder that it may write to
-        _tell_uncached()
+        _warn_uncached()
         compiled = njit(**options)(function)
     return compiled
 
 
 @cache
-def _tell_uncached() -> None:
+def _warn_uncached() -> None:
     """Say once what makes every start slow; not an error: hardened machines are like that."""
     logging.getLogger("privmix").warning(
         "compiled code is not kept: neither the package's folder nor the home can be written to; "

@@ -12,9 +12,10 @@ For those who need a model rather than a data set::
 
 from privmix.dpsgd.augmentation import AugmentationPlan
 from privmix.dpsgd.classifier import DPMixClassifier
-from privmix.dpsgd.gradients import LinearHead, Network
+from privmix.dpsgd.head import LinearHead
 from privmix.dpsgd.model_certificate import ModelCertificate, is_model_folder, verify_model
 from privmix.dpsgd.models import make_model
+from privmix.dpsgd.network import Network
 from privmix.dpsgd.research import frechet_distance
 from privmix.dpsgd.synthetic import read_synthetic
 from privmix.dpsgd.trainer import TrainedModel, check_training, fit

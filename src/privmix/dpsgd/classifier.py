@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from privmix import _validate
 from privmix.dpsgd.augmentation import AugmentationPlan
-from privmix.dpsgd.gradients import FeatureCache, LinearHead
+from privmix.dpsgd.head import FeatureCache, LinearHead
 from privmix.dpsgd.trainer import fit
 from privmix.dpsgd.training_plan import plan_training
 from privmix.dpsgd.training_records import as_inputs

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-
-from privmix.compiling import kernel
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,61 +52,6 @@ def network_grid(clip_norm: float, microbatch_size: int = 1) -> SumGrid:
     exponent = 30 - math.ceil(math.log2(clip_norm))
     units = math.ldexp(1.0, exponent)
     return SumGrid(units, microbatch_size * clip_norm * units)
-
-
-@kernel(nogil=True, fastmath={"reassoc"})
-def _square_norm(vector: NDArray[Any]) -> float:  # pragma: no cover - compiled
-    total = 0.0
-    for value in vector:
-        total += np.float64(value) * np.float64(value)
-    return total
-
-
-@kernel(nogil=True)
-def _add_truncated(
-    vector: NDArray[Any], scale: float, largest_square: int, total: NDArray[np.int64]
-) -> bool:  # pragma: no cover - compiled
-    """Add trunc(vector * scale) to ``total``, unless the sum of its squares is too large."""
-    square = np.int64(0)
-    for value in vector:
-        integer = np.int64(np.float64(value) * scale)
-        square += integer * integer
-    if square > largest_square:
-        return False
-    for i in range(vector.size):
-        total[i] += np.int64(np.float64(vector[i]) * scale)
-    return True
-
-
-class ClippedSum:
-    """An exact sum of vectors, each clipped to a norm and truncated to the grid on its own.
-
-    Args:
-        num_parameters: Length of the vectors.
-        clip_norm: Bound C on each, held in exact arithmetic. Together with ``grid`` it makes C at
-            most 2**30 points: squares then fit into 63 bits.
-        grid: See :func:`network_grid`.
-
-    Attributes:
-        total: (num_parameters,) int64, in points. Private.
-
-    """
-
-    def __init__(self, num_parameters: int, clip_norm: float, grid: SumGrid) -> None:
-        if not 1e-30 <= clip_norm <= 1e30:  # squares of doubles must not vanish
-            raise ValueError(f"clip norms are from 1e-30 to 1e30, not {clip_norm:g}")
-        self.total = np.zeros(num_parameters, dtype=np.int64)
-        self._clip_norm, self._units = clip_norm, grid.units
-        self._largest_square = math.floor((Fraction(clip_norm) * Fraction(grid.units)) ** 2)
-
-    def add(self, vector: NDArray[Any]) -> None:
-        """Add a vector of floats; one that has no finite norm counts as zero."""
-        length = math.sqrt(_square_norm(vector))
-        if not math.isfinite(length):
-            return
-        scale = self._units * min(1.0, self._clip_norm / max(length, 1e-300))
-        while not _add_truncated(vector, scale, self._largest_square, self.total):
-            scale *= 1 - 2.0**-40
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from privmix.foreign.tensors import read_tensors
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.publishing.certificate import FILE_NAME, disagreements
 from privmix.publishing.folder import check_listed
+from privmix.publishing.sealing import Sealable
 from privmix.publishing.signature import check_origin
 from privmix.publishing.verification import Verification, told
 from privmix.running.resources import default_memory
@@ -79,7 +80,7 @@ class ModelFacts(FrozenModel):
         return self
 
 
-class ModelCertificate(FrozenModel):
+class ModelCertificate(Sealable):
     """What a training did and what it guarantees; public, JSON in and out.
 
     Attributes:
@@ -105,7 +106,7 @@ class ModelCertificate(FrozenModel):
 
     """
 
-    _seldom: ClassVar[tuple[str, ...]] = (
+    _omitted_if_default: ClassVar[tuple[str, ...]] = (
         "unit_column",
         "max_records_per_unit",
         "extractor",
@@ -207,11 +208,6 @@ class ModelCertificate(FrozenModel):
         )
         return made.sealed(private=private, files=files)
 
-    def sealed(self, *, private: bool, files: dict[str, str]) -> ModelCertificate:
-        """Return the certificate of these files; its words follow from ``private``."""
-        changed = self.model_copy(update={"private": private, "files": files})
-        return changed.model_copy(update={"statement": changed.guarantee.statement})
-
     @property
     def guarantee(self) -> Guarantee:
         """What is guaranteed, in words."""
@@ -238,14 +234,6 @@ class ModelCertificate(FrozenModel):
             max_records_per_unit=self.max_records_per_unit,
         )
 
-    def to_bytes(self) -> bytes:
-        """Return the certificate as the bytes of its file."""
-        return (self.model_dump_json(indent=2) + "\n").encode()
-
-    def digest(self) -> str:
-        """Return the SHA-256 of the certificate's file: 64 hexadecimal digits."""
-        return hashlib.sha256(self.to_bytes()).hexdigest()
-
     def recheck(self) -> list[str]:
         """Recompute everything that follows from the parameters; return what does not hold."""
         plan = self.to_plan()
@@ -269,8 +257,7 @@ class ModelCertificate(FrozenModel):
                 reasons.append("certificate: shapes and num_parameters of the head do not agree")
         elif self.model.num_parameters > sum(sizes.values()):
             reasons.append("certificate: more parameters than the tensors hold")
-        if not self.private:
-            reasons.append(f"certificate: private is false: {self.guarantee.statement}")
+        reasons += self.not_private()
         if self.config.microbatch_size != 1 and self.private:
             reasons.append("certificate: microbatches are a baseline and never private")
         return reasons

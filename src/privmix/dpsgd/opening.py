@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from privmix import _validate
-from privmix.dpsgd.gradients import LinearHead
+from privmix.dpsgd.head import LinearHead
 from privmix.dpsgd.model_certificate import check_model_files, is_model_folder, read_certificate
 from privmix.dpsgd.trainer import TrainedModel
 from privmix.foreign.files import ForeignFolder

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -19,13 +18,8 @@ from scipy.special import softmax
 from privmix import _validate
 from privmix._validate import printable
 from privmix.dpsgd.augmentation import check_augmentation
-from privmix.dpsgd.gradients import (
-    GradientSource,
-    LinearHead,
-    Network,
-    PrivateViews,
-    predict_in_batches,
-)
+from privmix.dpsgd.gradients import GradientSource
+from privmix.dpsgd.head import LinearHead
 from privmix.dpsgd.model_certificate import (
     MODEL_NAME,
     RESEARCH_NAME,
@@ -36,11 +30,14 @@ from privmix.dpsgd.model_certificate import (
     read_state,
 )
 from privmix.dpsgd.modules import deterministic, environment
+from privmix.dpsgd.network import Network
+from privmix.dpsgd.private_views import PrivateViews
 from privmix.dpsgd.research import GradientHistograms
 from privmix.dpsgd.training_plan import TrainingConfig, TrainingPlan
 from privmix.dpsgd.training_records import (
     TrainingRecords,
     as_samples,
+    as_tensor,
     check_inputs,
     check_records,
     require,
@@ -52,6 +49,7 @@ from privmix.noise import noise_stddev, rounded_gaussian
 from privmix.planning.recheck import recheck
 from privmix.publishing.certificate import FILE_NAME
 from privmix.publishing.folder import file_digests
+from privmix.publishing.sealing import set_file_times
 from privmix.records.bounded import Progress
 from privmix.rng import MasterKey
 from privmix.running.finished import check_sealed, read_checked, warn_of_damage, write_checked
@@ -61,7 +59,6 @@ from privmix.sampling import bernoulli_inclusions
 from privmix.schema import Target
 
 _STATE_NAME = "state.safetensors"
-_FILE_TIME = 946684800  # 1 January 2000, the same for every model
 _CHECKPOINT_SECONDS = 30.0
 
 
@@ -119,7 +116,7 @@ class TrainedModel:
         due = self.certificate.feature_names
         check_names("inputs", names_of(inputs), due, "the model's certificate")
         array = check_inputs(inputs, self.certificate.config.input_shape, "inputs")
-        parts = predict_in_batches(self.model, array, self.state, batch_size)
+        parts = _scores_in_batches(self.model, array, self.state, batch_size)
         return np.asarray(np.concatenate(list(parts)))
 
     def predict(self, inputs: ArrayLike, *, batch_size: int = 32) -> NDArray[Any]:
@@ -390,7 +387,13 @@ def _seal(
         write_durably(folder / RESEARCH_NAME, text.encode())
     certificate = certificate.sealed(private=certificate.private, files=file_digests(folder))
     write_durably(folder / FILE_NAME, certificate.to_bytes())
-    # How long the training took depends on the records: all files get one fixed time.
-    for path in [*folder.iterdir(), folder]:
-        os.utime(path, (_FILE_TIME, _FILE_TIME))
+    set_file_times(folder)
     return certificate.digest()
+
+
+def _scores_in_batches(
+    model: LinearHead | Network, inputs: NDArray[Any], state: dict[str, NDArray[Any]], size: int
+) -> Iterator[NDArray[np.float64]]:
+    """Yield scores of ``size`` inputs at a time."""
+    for start in range(0, len(inputs), size):
+        yield model.scores(as_tensor(inputs[start : start + size], model.device), state)

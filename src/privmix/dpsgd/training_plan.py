@@ -50,7 +50,7 @@ class TrainingConfig(FrozenModel):
 
     """
 
-    _seldom: ClassVar[tuple[str, ...]] = ("target",)
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ("target",)
 
     classes: tuple[int, ...] | tuple[str, ...]
     input_shape: tuple[int, ...]
@@ -162,7 +162,7 @@ class TrainingPlan(FrozenModel):
 
     """
 
-    _seldom: ClassVar[tuple[str, ...]] = ("unit_column", "max_records_per_unit")
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ("unit_column", "max_records_per_unit")
 
     format_version: Literal[1] = 1
     config: TrainingConfig

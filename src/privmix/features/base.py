@@ -173,7 +173,7 @@ class BatchExtractor(BaseExtractor):
             allowed = f"a model with vectors of {self.num_features} numbers, as it states"
             _validate.fail(f"extractor {self.name}", allowed, self._trial_width)
         probe, others = made_up(1)[0], made_up(self.batch_size)
-        same = all(places_agree(self._run_all, probe, beside) for beside in (others, 0 * others))
+        same = all(positions_agree(self._run_all, probe, beside) for beside in (others, 0 * others))
         return self.batch_size if same else 1
 
     def _features(self, records: Sequence[Any]) -> NDArray[np.float32]:
@@ -219,7 +219,7 @@ def run_batches(run: Callable[[Any], Any], batches: Sequence[Any], device: str) 
         return list(pool.map(infer, batches))
 
 
-def places_agree(run: Callable[[list[Any]], list[Any]], probe: Any, companions: Any) -> bool:
+def positions_agree(run: Callable[[list[Any]], list[Any]], probe: Any, companions: Any) -> bool:
     """Whether ``run`` gives ``probe`` the same bits at every place of a batch, whatever is beside it.
 
     The order of a kernel's additions follows from shapes and places, not from values, so that one

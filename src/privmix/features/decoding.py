@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privmix.table_schema import (
+from privmix.schema.table import (
     BooleanColumn,
     CategoricalColumn,
     Column,

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from privmix import _validate
 from privmix.features.base import (
-    BatchExtractor,
     choose_device,
     load,
     make_identity,
@@ -17,11 +16,12 @@ from privmix.features.base import (
     weights_digest,
 )
 from privmix.features.images import to_pil
-from privmix.inputs.extractor import ExtractorIdentity, InputKind
+from privmix.features.pretrained import PretrainedImageExtractor
+from privmix.inputs.extractor import ExtractorIdentity
 
 
 @dataclass(eq=False)
-class OpenClipExtractor(BatchExtractor):
+class OpenClipExtractor(PretrainedImageExtractor):
     """The image embedding of an ``open_clip`` model, as its own transform prepares images.
 
     Attributes:
@@ -31,15 +31,6 @@ class OpenClipExtractor(BatchExtractor):
     """
 
     name: ClassVar[str] = "open_clip"
-    kind: ClassVar[InputKind] = "image"
-    batch_size: ClassVar[int] = 8
-    model: str
-    device: str | None = None
-
-    @cached_property
-    def num_features(self) -> int:
-        """Width of a feature vector."""
-        return self._trial_width
 
     @cached_property
     def identity(self) -> ExtractorIdentity:

@@ -22,7 +22,7 @@ from privmix.features.base import (
     is_local_only,
     load,
     make_identity,
-    places_agree,
+    positions_agree,
     public_model,
     quiet,
     run_batches,
@@ -150,10 +150,10 @@ class SentenceExtractor(BaseExtractor):
             on_cpu = choose_device(self.device).startswith("cpu")
             size = (_CPU_TOKENS if on_cpu else _GPU_TOKENS) // length
             # To run two together is not worth the trial.
-            found[length] = size if size > 2 and self._places_agree(length, size) else 1
+            found[length] = size if size > 2 and self._positions_agree(length, size) else 1
         return int(found[length])
 
-    def _places_agree(self, length: int, size: int) -> bool:
+    def _positions_agree(self, length: int, size: int) -> bool:
         """Try made-up texts at every place: one without padding beside padded ones, and the reverse.
 
         A batch without any padding may take another path, so a text must not see which it is in.
@@ -171,7 +171,7 @@ class SentenceExtractor(BaseExtractor):
             pairs = (batch.unbind(1) for batch in batches)
             return self._run_all([dict(zip(names, pair, strict=True)) for pair in pairs])
 
-        return places_agree(run, texts[0], padded) and places_agree(run, padded[0], texts)
+        return positions_agree(run, texts[0], padded) and positions_agree(run, padded[0], texts)
 
     def _run_all(self, batches: list[dict[str, Any]]) -> list[Any]:
         device = choose_device(self.device)

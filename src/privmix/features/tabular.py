@@ -22,7 +22,7 @@ from privmix.inputs.raw.blocks import fail_record, object_array
 from privmix.inputs.raw.cells import read_cells
 from privmix.inputs.raw.frames import Rows, as_rows, plain
 from privmix.inputs.tally import Tally
-from privmix.table_schema import (
+from privmix.schema.table import (
     BooleanColumn,
     CategoricalColumn,
     Column,

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from privmix import _validate
 from privmix.features.base import (
-    BatchExtractor,
     choose_device,
     load,
     make_identity,
@@ -17,11 +16,12 @@ from privmix.features.base import (
     weights_digest,
 )
 from privmix.features.images import to_pil
-from privmix.inputs.extractor import ExtractorIdentity, InputKind
+from privmix.features.pretrained import PretrainedImageExtractor
+from privmix.inputs.extractor import ExtractorIdentity
 
 
 @dataclass(eq=False)
-class TimmExtractor(BatchExtractor):
+class TimmExtractor(PretrainedImageExtractor):
     """The pooled output before the classifier of a ``timm`` model.
 
     Images are prepared as the model's pretrained configuration says.
@@ -33,15 +33,6 @@ class TimmExtractor(BatchExtractor):
     """
 
     name: ClassVar[str] = "timm"
-    kind: ClassVar[InputKind] = "image"
-    batch_size: ClassVar[int] = 8
-    model: str
-    device: str | None = None
-
-    @property
-    def num_features(self) -> int:
-        """Width of a feature vector."""
-        return self._trial_width
 
     @cached_property
     def identity(self) -> ExtractorIdentity:

@@ -11,7 +11,6 @@ import numpy as np
 
 from privmix import _validate
 from privmix.features.base import (
-    BatchExtractor,
     choose_device,
     download_remedy,
     is_local_only,
@@ -22,7 +21,8 @@ from privmix.features.base import (
     weights_digest,
 )
 from privmix.features.images import to_pil
-from privmix.inputs.extractor import ExtractorIdentity, InputKind
+from privmix.features.pretrained import PretrainedImageExtractor
+from privmix.inputs.extractor import ExtractorIdentity
 
 # What an image processor's configuration says about the numbers that it produces.
 _PROCESSING = (
@@ -51,7 +51,7 @@ class _Loaded(NamedTuple):
 
 
 @dataclass(eq=False)
-class VisionExtractor(BatchExtractor):
+class VisionExtractor(PretrainedImageExtractor):
     """The pooled output of any vision model that ``transformers.AutoModel`` loads.
 
     A model with an image projection (CLIP, SigLIP) gives that; others give their pooled output
@@ -65,15 +65,6 @@ class VisionExtractor(BatchExtractor):
     """
 
     name: ClassVar[str] = "vision"
-    kind: ClassVar[InputKind] = "image"
-    batch_size: ClassVar[int] = 8
-    model: str
-    device: str | None = None
-
-    @cached_property
-    def num_features(self) -> int:
-        """Width of a feature vector."""
-        return self._trial_width
 
     @cached_property
     def identity(self) -> ExtractorIdentity:

@@ -150,17 +150,17 @@ class IteratedSource:
             if self._pass is None or start != self._place:
                 self._pass, self._place = self._passes(start), start
                 self._rest = np.empty((0, self.shape[1]), dtype=self.dtype)
-            pieces, missing = [], stop - start
+            chunks, missing = [], stop - start
             while missing:
                 if len(self._rest) == 0:
                     first, run = self._next(start)
                     self._rest = run[max(0, start - first) :]
                     continue
-                pieces.append(self._rest[:missing])
-                self._rest = self._rest[len(pieces[-1]) :]
-                missing -= len(pieces[-1])
+                chunks.append(self._rest[:missing])
+                self._rest = self._rest[len(chunks[-1]) :]
+                missing -= len(chunks[-1])
             self._place = stop
-            return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+            return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
 
     def _next(self, start: int) -> tuple[int, NDArray[Any]]:
         assert self._pass is not None

@@ -23,7 +23,7 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.table_schema import PLAIN, TextFormat
+from privmix.schema.table import PLAIN, TextFormat
 
 TEXT_SUFFIXES = tuple(a + b for b in ("", ".gz", ".zst") for a in (".csv", ".tsv"))
 BLOCK_BYTES = 16 << 20  # also the longest row
@@ -149,7 +149,7 @@ def fail_column(
             f"a column that the first line of {source} names{hint}, which has {len(names)}; "
             "without a first line of names, add one"
         )
-    _validate.fail(option, allowed, repr(wanted))
+    _validate.fail(option, allowed, f"{_validate.MISSING_COLUMN} {wanted!r}")
 
 
 def scan_text(

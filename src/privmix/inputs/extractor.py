@@ -34,7 +34,7 @@ class ExtractorIdentity(FrozenModel):
 
     """
 
-    _seldom: ClassVar[tuple[str, ...]] = ("versions",)
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ("versions",)
 
     name: str
     parameters: dict[str, str | int | float | bool] = Field(default_factory=dict)

@@ -104,7 +104,7 @@ def check_parts(
         found = dict(zip(schema.names, schema.types, strict=True))
         for name in [*due, *found]:
             if name not in found or name not in due:
-                received = "no such column" if name in due else "one more"
+                received = _validate.MISSING_COLUMN if name in due else "one more"
                 _validate.fail(f"{file}: {name}", f"the columns of {files[0]}", received)
             if name in names and not alike(due[name], found[name]):
                 allowed = f"a column of {due[name]}, as in {files[0]}"

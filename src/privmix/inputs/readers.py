@@ -45,7 +45,7 @@ from privmix.inputs.feature_names import Names
 from privmix.inputs.labels import refuse_floats
 from privmix.inputs.parquet import check_parts, index_columns, parquet_files, scan_parquet
 from privmix.schema import Target
-from privmix.table_schema import PLAIN, TextFormat
+from privmix.schema.table import PLAIN, TextFormat
 
 SUFFIXES = (".parquet", ".npz", ".npy", ".zarr", *TEXT_SUFFIXES)
 _BATCH_BYTES = 8 << 20
@@ -75,38 +75,18 @@ class LabelledSource(NamedTuple):
     feature_names: Names | None = None
 
 
-def read_labelled(
-    path: str | Path,
-    *,
-    label: str | Sequence[str] | None = None,
-    classes: Sequence[int] | Sequence[str] = (),
-    features_key: str | None = None,
-    label_key: str | None = None,
-    labels: str | Path | None = None,
-    target: Target = "class",
-    unit_column: str | None = None,
-    form: TextFormat = PLAIN,
-    bytes_apart: bool = False,
-) -> LabelledData:
-    """Read a file of labelled feature vectors into memory; see :func:`open_labelled`.
+def read_labelled(path: str | Path, *, bytes_apart: bool = False, **options: Any) -> LabelledData:
+    """Read a file of labelled feature vectors into memory; ``options`` of :func:`open_labelled`.
 
     ``bytes_apart`` refuses a folder of Parquet files whose features are bytes in some and other numbers
     in others, for whom bytes stand for 0 to 1: a record in a file of its own would else decide how those
     of all other files are read.
     """
+    opened = open_labelled(path, **options)
     if bytes_apart and Path(path).is_dir():
-        _refuse_bytes_beside_numbers(Path(path), label_names(label, classes, target), unit_column)
-    opened = open_labelled(
-        path,
-        label=label,
-        classes=classes,
-        features_key=features_key,
-        label_key=label_key,
-        labels=labels,
-        target=target,
-        unit_column=unit_column,
-        form=form,
-    )
+        known = (options.get("classes", ()), options.get("target", "class"))
+        labels = label_names(options.get("label"), *known)
+        _refuse_bytes_beside_numbers(Path(path), labels, options.get("unit_column"))
     features = opened.features.read(0, opened.features.shape[0])
     return LabelledData(features, opened.labels, opened.units, opened.feature_names)
 

@@ -66,7 +66,7 @@ class Tally:
         """Count bad cells; of a column the first is kept in words."""
         found = self._columns.setdefault(column, _Column())
         if not found.bad:
-            found.first = f"first {place}: allowed is {allowed}; received {received}"
+            found.first = f"first {_validate.sentence(place, allowed, received)}"
         found.bad += count
 
     def add_values(self, column: str, count: int, missed: int, hint: str = "") -> None:

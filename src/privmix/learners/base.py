@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from privmix import _validate
 from privmix.accounting.guarantee import NOT_PRIVATE, NotPrivateWarning
+from privmix.clipping import clipped
 from privmix.features.applying import apply_extractor
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.feature_names import check_names, names_of
@@ -232,7 +233,7 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
         matrix = check_features(features, self.n_features_in_)
         if self.preprocessor_ is not None:
             matrix = self.preprocessor_.transform(matrix)
-        return clip_rows(matrix, self.feature_clip_norm_)
+        return clipped(matrix, self.feature_clip_norm_)
 
 
 class LinearClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[misc]
@@ -385,16 +386,6 @@ def check_features(features: ArrayLike, num_features: int) -> Matrix:
         column = int(np.flatnonzero(~np.isfinite(matrix[row]))[0])
         _validate.fail(f"features[{row}, {column}]", "a finite number", matrix[row, column])
     return matrix
-
-
-def clip_rows(features: Matrix, clip_norm: float) -> Matrix:
-    """Scale rows longer than ``clip_norm`` down to it."""
-    largest = np.abs(features).max(axis=1, initial=0.0, keepdims=True)
-    # Squares of huge values would overflow; a unit largest value cannot.
-    unit = features / np.where(largest > 0, largest, 1.0)
-    norms = np.linalg.norm(unit, axis=1, keepdims=True)
-    too_long = largest > clip_norm / np.maximum(norms, 1.0)
-    return np.where(too_long, unit * (clip_norm / np.maximum(norms, 1.0)), features)
 
 
 def check_prior(given: ArrayLike | None, num_classes: int) -> Vector | None:

@@ -222,9 +222,19 @@ def class_prior(
         return np.full(count, 1 / count), "equal"
     if counting:
         published = cast(Release, release)
-        first = next(published.iter_rounds())
-        return round_class_sizes(published, first.features), "estimated"
+        return _counted_prior(published), "estimated"
     return _estimated_prior(release), "estimated"
+
+
+def _counted_prior(release: Release) -> Vector:
+    """Shrink the shares that the first round counts towards each other, by the known noise."""
+    shares = round_class_sizes(release, next(release.iter_rounds()).features)
+    constant = intercept_of(release) or 1.0
+    error = (release.tables[1].feature_noise_stddev / constant) ** 2
+    average = 1 / len(shares)
+    spread = float(((shares - average) ** 2).mean())
+    gain = max(spread - error, 0.0) / max(spread, _TINY)
+    return _shares(average + gain * (shares - average))
 
 
 def _estimated_prior(release: ReleaseLike) -> Vector:

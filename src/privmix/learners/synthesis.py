@@ -35,7 +35,7 @@ from privmix.learners.round_model import round_model
 from privmix.preprocess import Preprocessor
 from privmix.preprocess.inverse import Inverse, radii
 from privmix.schema import Target
-from privmix.table_schema import TableSchema
+from privmix.schema.table import TableSchema
 
 STATEMENT = "synthetic: resembles, is not, any record"
 _CHUNK = 4096

@@ -148,7 +148,7 @@ class MixtureConfig(FrozenModel):
 
     """
 
-    _seldom: ClassVar[tuple[str, ...]] = ("target",)
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ("target",)
 
     design: MixtureDesign
     num_records: int

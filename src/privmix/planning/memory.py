@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from privmix import _validate
 from privmix.mechanism import MixtureConfig, ReleaseConfig, ResidualConfig, TableConfig
-from privmix.records.bounded import piece_records, shard_records
+from privmix.records.bounded import batch_records, shard_records
 from privmix.running.resources import default_memory
 from privmix.sampling import RowBlock
 
@@ -77,7 +77,7 @@ def memory_layout(
     if any(part.target != "class" for part in parts):  # label vectors, also as they came
         fixed += (8 + 8 + 2) * num_records * parts[0].num_classes
     fixed += max(_working_bytes(part, threads) for part in parts)
-    fixed += threads * piece_records(raw_width or width) * widest * (8 + 8 + 2)
+    fixed += threads * batch_records(raw_width or width) * widest * (8 + 8 + 2)
     choices = 8 * max(part.rows_per_record or 0 for part in parts)
     whole = fixed + num_records * (2 * kept + choices)
     accountant = _ACCOUNTANT_AT_EASE if max_memory is None else _ACCOUNTANT
@@ -130,5 +130,5 @@ def _round_bytes(config: ResidualConfig, threads: int) -> int:
     them takes.
     """
     width, numbers = config.num_features, config.num_classes * config.num_features
-    records = piece_records(width) * 10 * config.num_classes
+    records = batch_records(width) * 10 * config.num_classes
     return 8 * (6 * width**2 + (3 * threads + 8) * numbers) + threads * (records + _PER_THREAD)

@@ -118,7 +118,7 @@ class ReleasePlan(FrozenModel):
     """
 
     model_config = ConfigDict(populate_by_name=True)
-    _seldom: ClassVar[tuple[str, ...]] = ("unit_column", "max_records_per_unit")
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ("unit_column", "max_records_per_unit")
 
     format_version: Literal[1] = 1
     mechanism: ReleaseConfig

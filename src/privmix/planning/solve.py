@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, Literal, TypedDict, Unpack, cast
+from typing import Any, Literal, Unpack, cast
 
 from privmix import _validate
 from privmix.accounting import (
@@ -15,7 +14,6 @@ from privmix.accounting import (
     gdp_epsilon,
     gdp_mu_from,
 )
-from privmix.accounting.events import NeighboringRelation
 from privmix.accounting.stated import stated_epsilon
 from privmix.mechanism import (
     DESIGNS,
@@ -27,53 +25,15 @@ from privmix.mechanism import (
     hybrid_config,
     mixture_config,
 )
+from privmix.planning.options import DesignOptions, chosen_options, options_of, without_none
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes, whole_event
-from privmix.planning.rule import NUM_ROUNDS, TUNED_DESIGNS, counts_share, recommend_design
+from privmix.planning.rule import TUNED_DESIGNS, counts_share, recommend_design
 from privmix.preprocess import ClassCounts, Step, charged, plan_steps
 from privmix.schema import ClassBalance, Schema
 
 _MOST_MIXTURES = 10**8
 
 
-class DesignOptions(TypedDict, total=False):
-    """What can be set about a design besides its noise; see :func:`plan_release`."""
-
-    mix_size: float | None
-    num_mixtures: int | None
-    sampling_prob: float | None
-    rows_per_class: int | None
-    rows_per_record: int | None
-    class_prob: float | None
-    eligibility: Literal["balanced", "random"] | None
-    feature_budget: float | None
-    num_rounds: int | None
-    weight_alpha: float | None
-    weight_clip: float | None
-    neighboring_relation: NeighboringRelation | None
-    label_balance: float | None
-
-
-OPTIONS: dict[Design, tuple[str, ...]] = {
-    "poisson": ("mix_size", "num_mixtures", "label_balance"),
-    "signed": ("mix_size", "num_mixtures", "label_balance"),
-    "stratified": ("sampling_prob", "rows_per_class"),
-    "hybrid": ("mix_size", "num_mixtures", "feature_budget"),
-    "adaptive": ("mix_size", "num_mixtures", "feature_budget", "num_rounds"),
-    "hierarchical": ("mix_size", "num_mixtures", "class_prob", "eligibility", "label_balance"),
-    "uniform": ("mix_size", "num_mixtures", "weight_alpha", "weight_clip", "label_balance"),
-    "transposed": ("rows_per_record", "num_mixtures", "neighboring_relation", "label_balance"),
-}
-_DEFAULTS: dict[str, Any] = {
-    "sampling_prob": 0.5,
-    "rows_per_class": 100,
-    "eligibility": "balanced",
-    "feature_budget": 0.25,
-    "neighboring_relation": "add_or_remove_one",
-    "label_balance": math.sqrt(2),
-    "num_rounds": NUM_ROUNDS,
-}
-# The signed rows of ``adaptive`` only tell how far the public model may step in which direction.
-_OWN_DEFAULTS: dict[Design, dict[str, Any]] = {"adaptive": {"feature_budget": 0.1}}
 # Of the public model. Clipped at 1/2, records that the model gets wrong count alike, and those that
 # it gets right count for less; on records set aside, 1/4 and 1 lost. See docs/theory/adaptive.md.
 _RESIDUAL_CLIP_NORM = 0.5
@@ -206,7 +166,7 @@ def choose_design(
     named = None if design == "auto" else design
     if named is not None and named not in TUNED_DESIGNS:
         return named, options, preprocessing or ()
-    given = {name: value for name, value in options.items() if value is not None}
+    given = without_none(options)
     spent = sum(step.budget_share for step in charged(preprocessing or ()))
     _validate.real("preprocessing: sum of budget_share", spent, below=1.0)
     width = width_after(preprocessing or (), sizes["num_features"])
@@ -229,7 +189,7 @@ def choose_design(
         alternative
         for alternative in found
         if (named is None or alternative.design == named)
-        and given.keys() <= set(OPTIONS[alternative.design])
+        and given.keys() <= set(options_of(alternative.design))
         and admits(alternative.design, sizes.get("target", "class"))
         and (alternative.center_share is None or (preprocessing is None and not numbers))
     ]
@@ -329,8 +289,9 @@ def solve_config(
 
     """
     _validate.one_of("design", design, DESIGNS)
-    if unknown not in OPTIONS[design]:
-        _validate.fail("unknown", f"an option of {design}: {', '.join(OPTIONS[design])}", unknown)
+    own = options_of(design)
+    if unknown not in own:
+        _validate.fail("unknown", f"an option of {design}: {', '.join(own)}", unknown)
     whole = unknown == "num_mixtures" or design == "uniform"
     upper = float(sizes["num_records"]) if unknown == "mix_size" else float(_MOST_MIXTURES)
     if unknown == "mix_size" and options.get("class_prob") is not None:
@@ -369,7 +330,7 @@ def configure(
     _validate.real("noise_multiplier", noise_multiplier, at_least=1e-9, at_most=1e12)
     _validate.one_of("design", design, DESIGNS)
     check_target(design, sizes.get("target", "class"), sizes["num_classes"])
-    chosen = _chosen_options(design, options)
+    chosen = chosen_options(design, options)
     if design == "hybrid":
         sums = _layout("stratified", sizes, {"sampling_prob": 1.0, "rows_per_class": 1})
         rows = _layout("signed", sizes, chosen)
@@ -377,7 +338,7 @@ def configure(
     if design == "adaptive":
         rows = _layout("signed", sizes, chosen)
         rounds = {name: sizes[name] for name in ("num_records", "num_classes", "num_features")}
-        rounds["num_rounds"] = _validate.integer("num_rounds", chosen["num_rounds"])
+        rounds["num_rounds"] = chosen["num_rounds"]
         rounds["residual_clip_norm"] = _RESIDUAL_CLIP_NORM
         return adaptive_config(rows, rounds, noise_multiplier, chosen["feature_budget"])
     return mixture_config(
@@ -385,37 +346,19 @@ def configure(
     )
 
 
-def _chosen_options(design: Design, options: DesignOptions) -> dict[str, Any]:
-    """Check that options belong to the design, and fill in the defaults."""
-    given: dict[str, Any] = {name: v for name, v in options.items() if v is not None}
-    for name, value in given.items():
-        if name not in OPTIONS[design]:
-            own = ", ".join(OPTIONS[design])
-            _validate.fail(name, f"nothing for design {design}, whose options are {own}", value)
-    if design == "hierarchical" and "class_prob" not in given:
-        _validate.fail("class_prob", "a probability, for design hierarchical", "nothing")
-    defaults = _DEFAULTS | _OWN_DEFAULTS.get(design, {})
-    return {
-        name: given.get(name, defaults.get(name))
-        for name in OPTIONS[design]
-        if name in given or name in defaults
-    }
-
-
 def _layout(design: Design, sizes: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
     """Derive everything but the noise."""
     num_records, num_classes = sizes["num_records"], sizes["num_classes"]
     layout: dict[str, Any] = {"design": design, **sizes}
     if design == "stratified":
-        prob = _validate.probability("sampling_prob", chosen["sampling_prob"])
-        rows = _validate.integer("rows_per_class", chosen["rows_per_class"])
+        prob, rows = chosen["sampling_prob"], chosen["rows_per_class"]
         size = prob * num_records / num_classes
         return layout | {
             "num_mixtures": rows * num_classes,
             "sampling_prob": prob,
             "mix_size": size,
         }
-    mixtures = _validate.integer("num_mixtures", chosen.get("num_mixtures", num_records))
+    mixtures = chosen.get("num_mixtures", num_records)
     if design == "transposed":
         given = chosen.get("rows_per_record", min(64, mixtures))
         rows = _validate.integer("rows_per_record", given, at_most=mixtures)

@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from privmix.clipping import clipped, rescaled
 from privmix.preprocess.preprocessor import Preprocessor
 from privmix.preprocess.steps import (
     Center,
@@ -16,7 +17,6 @@ from privmix.preprocess.steps import (
     PublicStatistics,
     UnitNorm,
 )
-from privmix.preprocess.transforms import clipped, rescaled
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors.numpy import save
 
 from privmix import _validate
-from privmix.clipping import FixedPoint
+from privmix.clipping import FixedPoint, clipped, rescaled
 from privmix.foreign.tensors import read_tensors
 from privmix.preprocess.statistics import noisy_statistics
 from privmix.preprocess.steps import (
@@ -29,7 +29,7 @@ from privmix.preprocess.steps import (
     charged,
     step_facts,
 )
-from privmix.preprocess.transforms import clipped, projected, random_signs, rescaled, with_constant
+from privmix.preprocess.transforms import projected, random_signs, with_constant
 from privmix.records.bounded import BoundedRecords, Records, TransformedRecords
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Preprocessor:
         kept = np.empty((records.count, width), dtype=np.int16)
         for start in range(0, records.count, records.run_records):
             stop = min(start + records.run_records, records.count)
-            transform(records.part(start, stop), records.blank[start:stop], kept[start:stop])
+            transform(records.read(start, stop), records.blank[start:stop], kept[start:stop])
         return BoundedRecords(features=kept, **facts)
 
     def run_next(self, records: Records, key: MasterKey) -> Preprocessor:

@@ -51,7 +51,7 @@ def noisy_statistics(
 def _blocks(records: Records) -> Iterator[tuple[NDArray[np.int16], NDArray[np.int32]]]:
     for start in range(0, records.count, records.run_records):
         stop = min(start + records.run_records, records.count)
-        yield records.part(start, stop), records.labels[start:stop]
+        yield records.read(start, stop), records.labels[start:stop]
 
 
 def _add_features(features: NDArray[np.int16], labels: NDArray[np.int32], total: Integers) -> None:

@@ -15,24 +15,6 @@ Matrix = NDArray[np.float64]
 
 
 @kernel(nogil=True)
-def _scale_rows(rows: Matrix, clip_norm: float, always: bool) -> None:  # pragma: no cover
-    for i in range(rows.shape[0]):
-        largest = 0.0
-        for j in range(rows.shape[1]):
-            largest = max(largest, abs(rows[i, j]))
-        if largest == 0.0:
-            continue
-        # Dividing by the largest entry first keeps the squares of huge or tiny entries finite.
-        square = 0.0
-        for j in range(rows.shape[1]):
-            square += (rows[i, j] / largest) ** 2
-        length = math.sqrt(square)
-        if always or largest > clip_norm / length:
-            for j in range(rows.shape[1]):
-                rows[i, j] = rows[i, j] / largest * (clip_norm / length)
-
-
-@kernel(nogil=True)
 def _project_rows(rows: Matrix, columns: Matrix, out: Matrix) -> None:  # pragma: no cover
     """Add up in a fixed order for each output: a matrix product's order depends on the batch."""
     for i in range(rows.shape[0]):
@@ -40,20 +22,6 @@ def _project_rows(rows: Matrix, columns: Matrix, out: Matrix) -> None:  # pragma
             value = rows[i, j]
             for r in range(columns.shape[1]):
                 out[i, r] += value * columns[j, r]
-
-
-def clipped(features: Matrix, clip_norm: float) -> Matrix:
-    """Return rows, those longer than ``clip_norm`` scaled down to it."""
-    rows = np.array(features, dtype=np.float64, order="C")
-    _scale_rows(rows, clip_norm, False)
-    return rows
-
-
-def rescaled(features: Matrix, clip_norm: float) -> Matrix:
-    """Return rows scaled to length ``clip_norm``; zero rows stay zero."""
-    rows = np.array(features, dtype=np.float64, order="C")
-    _scale_rows(rows, clip_norm, True)
-    return rows
 
 
 def with_constant(features: Matrix, share: float, clip_norm: float) -> Matrix:

@@ -6,7 +6,6 @@ can recompute it.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import platform
 import re
@@ -28,6 +27,7 @@ from privmix.mechanism import ReleaseConfig, TableConfig
 from privmix.planning.notebook import facts_html
 from privmix.planning.plan import ReleasePlan
 from privmix.preprocess import Step
+from privmix.publishing.sealing import Sealable
 from privmix.schema import Schema
 
 FORMAT_VERSION: Literal[1] = 1
@@ -72,7 +72,7 @@ class TableFacts(FrozenModel):
         )
 
 
-class Certificate(FrozenModel):
+class Certificate(Sealable):
     """What a release did and what it guarantees; public, JSON in and out.
 
     Attributes:
@@ -97,7 +97,7 @@ class Certificate(FrozenModel):
     """
 
     model_config = ConfigDict(populate_by_name=True)
-    _seldom: ClassVar[tuple[str, ...]] = ("unit_column", "max_records_per_unit")
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ("unit_column", "max_records_per_unit")
 
     format_version: Literal[1] = FORMAT_VERSION
     private: bool
@@ -181,11 +181,6 @@ class Certificate(FrozenModel):
         )
         return made.sealed(private=private, files=files)
 
-    def sealed(self, *, private: bool, files: dict[str, str]) -> Certificate:
-        """Return the certificate of these files; its words follow from ``private``."""
-        changed = self.model_copy(update={"private": private, "files": files})
-        return changed.model_copy(update={"statement": changed.guarantee.statement})
-
     def _repr_html_(self) -> str:
         """Show the certificate in a notebook."""
         facts = {
@@ -209,14 +204,6 @@ class Certificate(FrozenModel):
             max_records_per_unit=self.max_records_per_unit,
             true_positive_rate=self.tradeoff_curve.true_positive_rate(FALSE_ALARMS),
         )
-
-    def to_bytes(self) -> bytes:
-        """Return the certificate as the bytes of its file."""
-        return (self.model_dump_json(by_alias=True, indent=2) + "\n").encode()
-
-    def digest(self) -> str:
-        """Return the SHA-256 of the certificate's file: 64 hexadecimal digits."""
-        return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def to_plan(self) -> ReleasePlan:
         """Return the plan that the certificate states, without its cost in bytes."""
@@ -243,8 +230,7 @@ class Certificate(FrozenModel):
             for stated in statements(plan.event, plan.delta)
         ]
         reasons = disagreements(self, dues)
-        if not self.private:
-            reasons.append(f"certificate: private is false: {self.guarantee.statement}")
+        reasons += self.not_private()
         return reasons
 
 

@@ -43,19 +43,19 @@ COMPONENTS = {
 WEIGHTS = 2
 
 
-Piece = tuple[int, RowBlock]
+TableBlock = tuple[int, RowBlock]
 
 
-Part = tuple[int, list[Piece]]  # its number, and what it holds
+Part = tuple[int, list[TableBlock]]  # its number, and what it holds
 
 
-def part_layout(mechanism: ReleaseConfig) -> list[list[Piece]]:
-    """Divide the (table, block) pieces of a release into parts of bounded size, in order.
+def part_layout(mechanism: ReleaseConfig) -> list[list[TableBlock]]:
+    """Divide the (table, block) pairs of a release into parts of bounded size, in order.
 
     The layout follows from the mechanism alone, so that a part can be made again by itself. A round
     (``adaptive``) is a part, since all others before it must be there first.
     """
-    parts: list[list[Piece]] = [[]]
+    parts: list[list[TableBlock]] = [[]]
     size = 0
     tables: tuple[TableConfig, ...] = mechanism.components
     for table, config in enumerate(tables):
@@ -113,15 +113,15 @@ class _DigestingFile(io.RawIOBase):
 def write_part(
     path: Path,
     mechanism: ReleaseConfig,
-    pieces: Iterable[tuple[int, Rows]],
+    blocks: Iterable[tuple[int, Rows]],
     record: Callable[[str], object] = lambda digest: None,
 ) -> None:
-    """Write one Parquet part from its pieces of (table, rows), whole or not at all.
+    """Write one Parquet part from its blocks of (table, rows), whole or not at all.
 
     Args:
         path: The part.
         mechanism: What is released.
-        pieces: What is in it.
+        blocks: What is in it.
         record: Told the part's SHA-256 before the part gets its name.
 
     """
@@ -129,7 +129,7 @@ def write_part(
     temporary = path.with_name(f"{path.name}.tmp")
     temporary.unlink(missing_ok=True)
     with _DigestingFile(temporary) as file:
-        _write_pieces(file, mechanism, pieces)
+        _write_row_groups(file, mechanism, blocks)
     sync(temporary)
     record(file.digest)
     temporary.rename(path)
@@ -137,28 +137,28 @@ def write_part(
 
 
 def part_features(folder: Path, number: int) -> Iterator[NDArray[np.float32]]:
-    """Yield the features of each piece of a part of one's own, in order."""
+    """Yield the features of each block of a part of one's own, in order."""
     with pq.ParquetFile(folder / part_name(number)) as file:
-        for piece in range(file.num_row_groups):
-            column = file.read_row_group(piece, columns=["features"]).column(0).combine_chunks()
+        for block in range(file.num_row_groups):
+            column = file.read_row_group(block, columns=["features"]).column(0).combine_chunks()
             yield column.flatten().to_numpy().reshape(len(column), -1)
 
 
-def part_bytes(mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]) -> bytes:
+def part_bytes(mechanism: ReleaseConfig, blocks: Iterable[tuple[int, Rows]]) -> bytes:
     """Return what :func:`write_part` writes."""
     sink = io.BytesIO()
-    _write_pieces(sink, mechanism, pieces)
+    _write_row_groups(sink, mechanism, blocks)
     return sink.getvalue()
 
 
-def _write_pieces(
-    sink: io.RawIOBase | io.BytesIO, mechanism: ReleaseConfig, pieces: Iterable[tuple[int, Rows]]
+def _write_row_groups(
+    sink: io.RawIOBase | io.BytesIO, mechanism: ReleaseConfig, blocks: Iterable[tuple[int, Rows]]
 ) -> None:
     schema, names = _columns(mechanism), COMPONENTS.get(mechanism.design, ())
     # Noise does not compress; plain pages are the fastest to write and to read.
     options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
     with pq.ParquetWriter(sink, schema, **options) as writer:
-        for table, rows in pieces:
+        for table, rows in blocks:
             arrays = [_column(name, names, table, rows) for name in schema.names]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
@@ -266,30 +266,30 @@ def least_part_bytes(mechanism: ReleaseConfig) -> int:
 def part_bounds(mechanism: ReleaseConfig) -> dict[str, tuple[int, int]]:
     """Return the least and the most bytes of each part, by name."""
     return {
-        part_name(number): size_bounds([_piece(mechanism, *piece) for piece in pieces])
-        for number, pieces in enumerate(part_layout(mechanism))
+        part_name(number): size_bounds([_row_group(mechanism, *block) for block in blocks])
+        for number, blocks in enumerate(part_layout(mechanism))
     }
 
 
 def part_problem(
-    folder: ForeignFolder, name: str, mechanism: ReleaseConfig, pieces: list[Piece]
+    folder: ForeignFolder, name: str, mechanism: ReleaseConfig, blocks: list[TableBlock]
 ) -> str | None:
     """Say where a part differs from what the plan's writer makes of its rows, if it does.
 
-    Everything is checked but the published numbers themselves: columns, labels, nulls, pieces of
+    Everything is checked but the published numbers themselves: columns, labels, nulls, groups of
     rows, and that no byte is there for anything else.
     """
     try:
         with folder.open(name) as file:
-            columns = [_piece(mechanism, *piece) for piece in pieces]
+            columns = [_row_group(mechanism, *block) for block in blocks]
             check_layout(file, _columns(mechanism), columns)
     except LayoutError as error:
         return str(error)
     return None
 
 
-def _piece(mechanism: ReleaseConfig, table: int, block: RowBlock) -> list[Column]:
-    """Describe the columns of a piece as :func:`_write_pieces` writes them."""
+def _row_group(mechanism: ReleaseConfig, table: int, block: RowBlock) -> list[Column]:
+    """Describe the columns of a row group as :func:`_write_row_groups` writes them."""
     tables: tuple[TableConfig, ...] = mechanism.components
     config, rows = tables[min(table, 1)], block.num_rows  # weights are laid out as their rows
     features = Column(rows, 4 * rows * config.num_features, config.num_features)

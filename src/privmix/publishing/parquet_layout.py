@@ -1,6 +1,6 @@
 """The bytes of a part: every one of them is accounted for, and none is read before that.
 
-A part holds, for every piece of rows in the order of the layout, the pages of every column, one
+A part holds, for every block of rows in the order of the layout, the pages of every column, one
 after another; then the footer. Pages are plain: levels that say where vectors begin, and values.
 Versions of pyarrow differ in where they divide pages, in whether a column's facts stand behind it
 too, and in a few counts; all of them follow from the rest, and are checked. What another writer
@@ -28,7 +28,7 @@ _HEADER_BYTES = 256
 _WRITER = re.compile(rb"parquet-cpp-arrow version [0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(-SNAPSHOT)?")
 # A page ends once it has a mebibyte of values, or some thousands of rows.
 _LEAST_PAGE_BYTES = 1 << 14
-_FOOTER_BYTES = 2048  # of a column in a piece, at most, and of the whole besides
+_FOOTER_BYTES = 2048  # of a column in a row group, at most, and of the whole besides
 
 
 class LayoutError(ValueError):
@@ -36,10 +36,10 @@ class LayoutError(ValueError):
 
 
 class Column(NamedTuple):
-    """One column of one piece, as the plan's writer writes it.
+    """One column of one row group, as the plan's writer writes it.
 
     Attributes:
-        num_rows: Rows of the piece.
+        num_rows: Rows of the row group.
         values: All of its values as bytes, or how many bytes they are.
         width: Length of the vectors, or None for single values.
         present: Whether values are there: True, or False for nulls; None where nulls cannot be.
@@ -73,29 +73,29 @@ class _Leaf(NamedTuple):
     path: list[bytes]
 
 
-Piece = list[Column]
+RowGroup = list[Column]
 
 
-def size_bounds(pieces: list[Piece]) -> tuple[int, int]:
-    """Return the least and the most bytes of a part that holds these pieces."""
-    columns = [column for piece in pieces for column in piece]
+def size_bounds(row_groups: list[RowGroup]) -> tuple[int, int]:
+    """Return the least and the most bytes of a part that holds these row groups."""
+    columns = [column for row_group in row_groups for column in row_group]
     most = sum(column.most_bytes + 2 * _FOOTER_BYTES for column in columns)
     return sum(column.num_bytes for column in columns), most + 2 * _FOOTER_BYTES
 
 
-def check_layout(file: BinaryIO, schema: pa.Schema, pieces: list[Piece]) -> None:
-    """Check that a file is what the writer makes of these pieces, byte by byte but for free values.
+def check_layout(file: BinaryIO, schema: pa.Schema, row_groups: list[RowGroup]) -> None:
+    """Check that a file is what the writer makes of these row groups, byte by byte but for free values.
 
     Raises:
         LayoutError: It is not.
 
     """
     size = os.fstat(file.fileno()).st_size
-    least, most = size_bounds(pieces)
+    least, most = size_bounds(row_groups)
     if not least <= size <= most:
         raise LayoutError(f"{size} bytes where its rows take {least} to {most}")
     try:
-        _Part(file, size, len(schema)).check(_template(schema), pieces)
+        _Part(file, size, len(schema)).check(_template(schema), row_groups)
     except ThriftError as error:
         raise LayoutError(f"no plain Parquet file: {error}") from None
 
@@ -116,25 +116,27 @@ class _Part:
         self._file, self._size, self._num_columns = file, size, num_columns
         self._place = len(_MAGIC)
 
-    def check(self, template: Struct, pieces: list[Piece]) -> None:
+    def check(self, template: Struct, row_groups: list[RowGroup]) -> None:
         if self._read(0, 4) != _MAGIC or self._read(self._size - 4, 4) != _MAGIC:
             raise LayoutError("no Parquet file")
         length = int.from_bytes(self._read(self._size - 8, 4), "little")
         start = self._size - 8 - length
-        if start < 4 or length > _FOOTER_BYTES * (self._num_columns * len(pieces) + 4):
+        if start < 4 or length > _FOOTER_BYTES * (self._num_columns * len(row_groups) + 4):
             raise LayoutError("a footer of another length")
         reader = ThriftReader(self._read(start, length))
         footer = reader.struct()
         if reader.place != length:
             raise LayoutError("bytes behind the footer")
-        groups = self._check_footer(footer, template, pieces)
+        groups = self._check_footer(footer, template, row_groups)
         leaves = _leaves(template)
-        for number, (group, piece) in enumerate(zip(groups, pieces, strict=True)):
-            self._check_group(number, group, leaves, piece)
+        for number, (group, row_group) in enumerate(zip(groups, row_groups, strict=True)):
+            self._check_group(number, group, leaves, row_group)
         if self._place != start:
             raise LayoutError("bytes between the pages and the footer")
 
-    def _check_footer(self, footer: Struct, template: Struct, pieces: list[Piece]) -> list[Struct]:
+    def _check_footer(
+        self, footer: Struct, template: Struct, row_groups: list[RowGroup]
+    ) -> list[Struct]:
         if footer.get(2) != template[2] or footer.get(5) != template[5]:
             raise LayoutError("other columns than those of its design, or facts attached to them")
         if not _WRITER.fullmatch(footer.get(6, b"")):
@@ -142,24 +144,26 @@ class _Part:
         groups = footer.get(4)
         due = {
             **template,
-            3: sum(piece[0].num_rows for piece in pieces),
+            3: sum(row_group[0].num_rows for row_group in row_groups),
             4: groups,
             6: footer[6],
         }
-        if footer != due or not isinstance(groups, list) or len(groups) != len(pieces):
-            raise LayoutError("other rows, or pieces of rows, than those of its layout")
+        if footer != due or not isinstance(groups, list) or len(groups) != len(row_groups):
+            raise LayoutError("other rows, or groups of rows, than those of its layout")
         return groups
 
-    def _check_group(self, number: int, group: Struct, leaves: list[_Leaf], piece: Piece) -> None:
+    def _check_group(
+        self, number: int, group: Struct, leaves: list[_Leaf], row_group: RowGroup
+    ) -> None:
         start, total = self._place, 0
         chunks = group.get(1)
-        if not isinstance(chunks, list) or len(chunks) != len(piece):
+        if not isinstance(chunks, list) or len(chunks) != len(row_group):
             raise LayoutError("other columns than those of its design")
-        for chunk, leaf, column in zip(chunks, leaves, piece, strict=True):
+        for chunk, leaf, column in zip(chunks, leaves, row_group, strict=True):
             total += self._check_chunk(chunk, leaf, column)
-        due = {1: chunks, 2: total, 3: piece[0].num_rows, 5: start, 6: total}
+        due = {1: chunks, 2: total, 3: row_group[0].num_rows, 5: start, 6: total}
         if group not in (due, {**due, 7: number}):
-            raise LayoutError("facts about a piece of rows that do not follow from it")
+            raise LayoutError("facts about a group of rows that do not follow from it")
 
     def _check_chunk(self, chunk: Struct, leaf: _Leaf, column: Column) -> int:
         """Walk through the pages of a column; return how many bytes they are."""

@@ -75,7 +75,7 @@ class Parts:
                 allowed = f"a part of {low} to {high} bytes"
                 _validate.fail(self._folder.place(name), allowed, parts[name])
         return [
-            (part_name(n), (n, pieces)) for n, pieces in enumerate(part_layout(self._mechanism))
+            (part_name(n), (n, blocks)) for n, blocks in enumerate(part_layout(self._mechanism))
         ]
 
     def problem(self, name: str, part: Part) -> str | None:
@@ -88,18 +88,18 @@ class Parts:
         return problem
 
     def read(self, number: int) -> Iterator[tuple[str, pa.Table]]:
-        """Yield (part, rows of a piece) of one table, in order."""
+        """Yield (part, rows of a block) of one table, in order."""
         for name, part in self.layout:
-            pieces = [i for i, (table, _) in enumerate(part[1]) if table == number]
-            if not pieces:
+            blocks = [i for i, (table, _) in enumerate(part[1]) if table == number]
+            if not blocks:
                 continue
             place = self._folder.place(name)
             if (problem := self.problem(name, part)) is not None:
                 _validate.fail(place, "a Parquet part of a release", problem)
             try:
                 with self._folder.open(name) as file, pq.ParquetFile(file) as opened:
-                    for piece in pieces:
-                        yield place, opened.read_row_group(piece)
+                    for block in blocks:
+                        yield place, opened.read_row_group(block)
             except (pa.ArrowException, OSError, KeyError) as error:
                 reason = (str(error).splitlines() or ["an error"])[0]
                 _validate.fail(place, "a Parquet part of a release", reason)

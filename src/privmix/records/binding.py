@@ -24,10 +24,10 @@ from privmix.records.bounded import (
     Progress,
     StreamedRecords,
     _BadCells,
+    _batch_digest,
     _bound,
-    _piece_digest,
     _runs,
-    piece_records,
+    batch_records,
 )
 from privmix.running.resources import default_threads
 from privmix.schema import Schema
@@ -113,13 +113,13 @@ def bound_records(
         start, stop = run
         own = kept[start:stop] if in_memory else np.empty((stop - start, width), dtype=np.int16)
         clipped, wrong = _bound(source, start, stop, blank[start:stop], grid, own)
-        return clipped, wrong, b"" if in_memory else _piece_digest(own)
+        return clipped, wrong, b"" if in_memory else _batch_digest(own)
 
-    num_clipped, pieces = 0, []
+    num_clipped, digests = 0, []
     workers = 1 if source.in_order else threads or default_threads()
     with ThreadPoolExecutor(workers) as pool:
         try:
-            for clipped, wrong, digest in pool.map(bound, _runs(0, count, piece_records(width))):
+            for clipped, wrong, digest in pool.map(bound, _runs(0, count, batch_records(width))):
                 num_clipped += clipped
                 for cells in wrong:
                     name = _feature_name(source, cells.column)
@@ -129,9 +129,9 @@ def bound_records(
                     first = min(wrong, key=lambda cells: (cells.row, cells.column))
                     place = f"features[{first.row}, {first.column}]"
                     refused = InvalidInputError(place, "a finite number" + REMEDY, first.value)
-                pieces.append(digest)
+                digests.append(digest)
                 if progress is not None:
-                    progress(min(len(pieces) * piece_records(width), count), count)
+                    progress(min(len(digests) * batch_records(width), count), count)
         finally:
             pool.shutdown(cancel_futures=True)
     tally.num_bad = int(blank.sum())
@@ -152,7 +152,7 @@ def bound_records(
     }
     if in_memory:
         return BoundedRecords(features=kept, **facts)
-    return StreamedRecords(source=source, pieces=tuple(pieces), **facts)
+    return StreamedRecords(source=source, digests=tuple(digests), **facts)
 
 
 def _count(tally: Tally, name: str, bad: NDArray[np.bool_], allowed: str) -> None:

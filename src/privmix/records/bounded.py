@@ -34,7 +34,7 @@ def shard_records(num_features: int) -> int:
     return 1 << max(4, min(16, (_SHARD_BYTES // (2 * num_features)).bit_length() - 1))
 
 
-def piece_records(num_features: int) -> int:
+def batch_records(num_features: int) -> int:
     """Number of records that are read, bounded and hashed together; it divides a shard."""
     return 1 << max(0, min(14, (_PIECE_BYTES // (8 * num_features)).bit_length() - 1))
 
@@ -109,9 +109,9 @@ class Records(Protocol):
         """Runs of records start at multiples of this."""
 
     def load(self, start: int, stop: int) -> tuple[NDArray[np.int16], list[Callable[[], None]]]:
-        """Return an array for a run of records, as :meth:`part`, and the tasks that fill it."""
+        """Return an array for a run of records, as :meth:`read`, and the tasks that fill it."""
 
-    def part(self, start: int, stop: int) -> NDArray[np.int16]:
+    def read(self, start: int, stop: int) -> NDArray[np.int16]:
         """Return the features of a run of records, (stop - start, num_features)."""
 
     def digest(self) -> bytes:
@@ -150,10 +150,10 @@ class _Common:
         """The integer that stands for 1 in a one-hot label."""
         return math.floor(self.label_grid.sensitivity)
 
-    def _digest(self, shape: tuple[int, ...], pieces: Sequence[bytes]) -> bytes:
+    def _digest(self, shape: tuple[int, ...], digests: Sequence[bytes]) -> bytes:
         hasher = hashlib.sha256(b"privmix records 2" + repr(shape).encode())
-        for piece in pieces:
-            hasher.update(piece)
+        for digest in digests:
+            hasher.update(digest)
         hasher.update(np.ascontiguousarray(self.labels).data)
         if self.labels.ndim > 1:
             # A blank record and one of zeros alone differ after preprocessing; a class tells them apart.
@@ -206,21 +206,21 @@ class BoundedRecords(_Common):
     @property
     def run_records(self) -> int:
         """Any run will do; shorter ones than these are no use."""
-        return piece_records(self.num_features)
+        return batch_records(self.num_features)
 
     def load(self, start: int, stop: int) -> tuple[NDArray[np.int16], list[Callable[[], None]]]:
         """Return a run of records, with nothing to be done."""
-        return self.part(start, stop), []
+        return self.read(start, stop), []
 
-    def part(self, start: int, stop: int) -> NDArray[np.int16]:
+    def read(self, start: int, stop: int) -> NDArray[np.int16]:
         """Return the features of a run of records: a view."""
         return self.features[start:stop]
 
     def digest(self) -> bytes:
         """Return a SHA-256 of the records; it binds the keys and is never published."""
         runs = _runs(0, self.count, self.run_records)
-        pieces = [_piece_digest(self.features[a:b]) for a, b in runs]
-        return self._digest(self.features.shape, pieces)
+        digests = [_batch_digest(self.features[a:b]) for a, b in runs]
+        return self._digest(self.features.shape, digests)
 
     def sampled(self, stream: KeyStream, max_records_per_unit: int) -> BoundedRecords:
         """Return the same records, but for a sample of each unit's all blank."""
@@ -233,11 +233,11 @@ class BoundedRecords(_Common):
 class StreamedRecords(_Common):
     """Private records that are read and bounded anew each time, and checked to be the same.
 
-    Nothing of them is kept but their labels and a SHA-256 of every run of ``piece_records``.
+    Nothing of them is kept but their labels and a SHA-256 of every run of ``batch_records``.
     """
 
     source: Source
-    pieces: tuple[bytes, ...]
+    digests: tuple[bytes, ...]
 
     in_memory = False
 
@@ -249,9 +249,9 @@ class StreamedRecords(_Common):
     @property
     def run_records(self) -> int:
         """Number of records that are hashed together."""
-        return piece_records(self.num_features)
+        return batch_records(self.num_features)
 
-    def part(self, start: int, stop: int) -> NDArray[np.int16]:
+    def read(self, start: int, stop: int) -> NDArray[np.int16]:
         """Read the features of a run of records; ``start`` is a multiple of ``run_records``.
 
         Raises:
@@ -264,10 +264,10 @@ class StreamedRecords(_Common):
         return out
 
     def load(self, start: int, stop: int) -> tuple[NDArray[np.int16], list[Callable[[], None]]]:
-        """Return an array for a run of records, as :meth:`part`, and the tasks that fill it."""
+        """Return an array for a run of records, as :meth:`read`, and the tasks that fill it."""
         size = self.run_records
         if start % size or (stop % size and stop != self.count):
-            raise ValueError(f"records {start} to {stop} are no whole pieces of {size}")
+            raise ValueError(f"records {start} to {stop} are no whole batches of {size}")
         out = np.empty((stop - start, self.num_features), dtype=np.int16)
 
         def fill(first: int, last: int) -> None:
@@ -275,7 +275,7 @@ class StreamedRecords(_Common):
                 here = out[a - start : b - start]
                 blank = self.blank[a:b].copy()  # which was settled when they were first read
                 _bound(self.source, a, b, blank, self.feature_grid, here)
-                if _piece_digest(here) != self.pieces[a // size]:
+                if _batch_digest(here) != self.digests[a // size]:
                     _validate.fail("records", "the same as when they were first read", "others")
 
         if self.source.in_order:
@@ -284,7 +284,7 @@ class StreamedRecords(_Common):
 
     def digest(self) -> bytes:
         """Return a SHA-256 of the records; it binds the keys and is never published."""
-        return self._digest(self.source.shape, self.pieces)
+        return self._digest(self.source.shape, self.digests)
 
     def sampled(self, stream: KeyStream, max_records_per_unit: int) -> TransformedRecords:
         """Return the same records, but for a sample of each unit's all blank."""
@@ -325,7 +325,7 @@ class TransformedRecords(_Common):
         """Number of records that are hashed together."""
         return self.original.run_records
 
-    def part(self, start: int, stop: int) -> NDArray[np.int16]:
+    def read(self, start: int, stop: int) -> NDArray[np.int16]:
         """Read and transform a run of records."""
         out, tasks = self.load(start, stop)
         for task in tasks:
@@ -341,7 +341,7 @@ class TransformedRecords(_Common):
             # Wider vectors count in smaller shards: only whole runs of the original can be read.
             first, last = run * size, min((run + 1) * size, self.count)
             a, b = max(start, first), min(stop, last)
-            features = self.original.part(first, last)[a - first : b - first]
+            features = self.original.read(first, last)[a - first : b - first]
             self.transform(features, self.blank[a:b], out[a - start : b - start])
 
         return out, [partial(fill, run) for run in range(start // size, -(-stop // size))]
@@ -360,7 +360,7 @@ def _runs(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
         yield first, min(first + size, stop)
 
 
-def _piece_digest(features: NDArray[np.int16]) -> bytes:
+def _batch_digest(features: NDArray[np.int16]) -> bytes:
     return hashlib.sha256(np.ascontiguousarray(features).data).digest()
 
 

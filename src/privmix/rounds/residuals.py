@@ -25,7 +25,7 @@ from privmix.mechanism import ResidualConfig
 from privmix.mixer import Rows
 from privmix.mixing import divide
 from privmix.noise import rounded_gaussian
-from privmix.records.bounded import Records, piece_records
+from privmix.records.bounded import Records, batch_records
 from privmix.rng import MasterKey
 from privmix.rounds.public_model import Weights, weight_exponent
 
@@ -81,7 +81,7 @@ class Rounds:
 
     def _shares(self, count: int, threads: int) -> list[list[slice]]:
         """Divide the runs of a shard among threads."""
-        size = piece_records(self.config.num_features)
+        size = batch_records(self.config.num_features)
         runs = [slice(start, start + size) for start in range(0, count, size)]
         return [share for i in range(threads) if (share := runs[i::threads])]
 

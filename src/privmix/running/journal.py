@@ -330,7 +330,7 @@ def make_once(
             allowed = f"resume (--resume), or a new start after removing {run.folder}"
             _validate.fail(f"out={out}", allowed, "a new run beside one that was cut off")
         if new and resume:
-            _validate.fail(f"out={out}", "a run that was cut off, to resume", "none")
+            _validate.fail(f"out={out}", "a run that was cut off", _validate.NOTHING_TO_RESUME)
         if new:
             run.begin(begun.model_copy(update={"charged": charge is not None}))
         if run.has_journal:

@@ -194,7 +194,7 @@ class SharedStore(NamedTuple):
         """Return the names of files, but for those that somebody who was cut off left behind."""
         return [name for name in self.files.names() if not name.endswith(_UNFINISHED)]
 
-    def _tidy(self) -> None:
+    def _remove_leftovers(self) -> None:
         for name in self.files.names():
             if name.endswith(_UNFINISHED):
                 self.files.remove(name)
@@ -232,7 +232,7 @@ class SharedStore(NamedTuple):
 
         """
         with self._usable():
-            self._tidy()
+            self._remove_leftovers()
             for name in self.files.names():
                 if name not in digests and name != CLAIM_NAME:
                     _validate.fail(self.place, "files of this run alone", name)
@@ -246,7 +246,7 @@ class SharedStore(NamedTuple):
             paths = [path for path in folder.rglob("*") if path.is_file() and path.name != last]
             for path in [*paths, folder / last]:
                 self.files.put(path.relative_to(folder).as_posix(), path.read_bytes())
-            self._tidy()
+            self._remove_leftovers()
             if CLAIM_NAME in self.files.names():
                 self.files.remove(CLAIM_NAME)
 

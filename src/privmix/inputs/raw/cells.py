@@ -24,7 +24,7 @@ from privmix.inputs.labels import EXACT_TYPES, FIRST_ROUNDED, is_rounded, refuse
 from privmix.inputs.missing import MISSING
 from privmix.inputs.raw.blocks import BadRecord, decoded, python_value, shown, to_number
 from privmix.inputs.raw.frames import Rows, without_dictionary
-from privmix.table_schema import (
+from privmix.schema.table import (
     PLAIN,
     BooleanColumn,
     CategoricalColumn,

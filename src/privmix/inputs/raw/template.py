@@ -20,7 +20,7 @@ from privmix.inputs.delimited import (
 from privmix.inputs.parquet import index_columns
 from privmix.inputs.raw.opening import SUFFIXES, column_types
 from privmix.schema import Target
-from privmix.table_schema import EXAMPLES, PLAIN
+from privmix.schema.table import EXAMPLES, PLAIN
 
 
 def schema_template(

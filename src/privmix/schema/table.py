@@ -60,7 +60,7 @@ class TextFormat(FrozenModel):
     thousands: Literal["", ".", ",", " ", "'"] = ""
     strip: bool = False
 
-    _seldom: ClassVar[tuple[str, ...]] = (
+    _omitted_if_default: ClassVar[tuple[str, ...]] = (
         "delimiter",
         "encoding",
         "decimal",
@@ -144,7 +144,7 @@ class NumericColumn(_Column):
     upper: float
     symbols: tuple[str, ...] = ()
 
-    _seldom: ClassVar[tuple[str, ...]] = ("symbols",)
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ("symbols",)
 
     @field_validator("symbols", mode="before")
     @classmethod
@@ -179,7 +179,7 @@ class DatetimeColumn(_Column):
     latest: str
     format: str | None = None
 
-    _seldom: ClassVar[tuple[str, ...]] = ("format",)
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ("format",)
 
     @model_validator(mode="after")
     def _check_format(self) -> DatetimeColumn:
@@ -335,7 +335,7 @@ class TableSchema(FrozenModel):
     constant: bool = False
     format: TextFormat = PLAIN
 
-    _seldom: ClassVar[tuple[str, ...]] = ("constant", "format")
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ("constant", "format")
 
     @field_validator("columns", mode="before")
     @classmethod

@@ -10,7 +10,7 @@ from pydantic import field_validator, model_validator
 
 from privmix import _validate
 from privmix._validate import FrozenModel
-from privmix.table_schema import TableSchema
+from privmix.schema.table import TableSchema
 
 Target = Literal["class", "soft", "multilabel", "regression"]
 ClassBalance = Literal["equal", "unequal"] | tuple[float, ...] | None
@@ -58,7 +58,7 @@ class Schema(FrozenModel):
 
     """
 
-    _seldom: ClassVar[tuple[str, ...]] = (
+    _omitted_if_default: ClassVar[tuple[str, ...]] = (
         "table",
         "target",
         "max_labels",
@@ -86,7 +86,7 @@ class Schema(FrozenModel):
         if isinstance(value, dict) and value.get("table") is None:
             for name in ("num_features", "feature_clip_norm"):
                 if name not in value:
-                    _validate.fail(name, "a value (the field is required)", "nothing")
+                    _validate.fail(name, "a value", "nothing")
         return value
 
     @model_validator(mode="after")
