@@ -414,7 +414,7 @@ def _time(value: object, column: DatetimeColumn) -> datetime:
     form = column.format
     try:
         # One missing value makes doubles of a column's integers.
-        if isinstance(value, float | Decimal) and abs(value) < 1e40 and value % 1 == 0:
+        if isinstance(value, float | Decimal) and -1e40 < value < 1e40 and value % 1 == 0:
             value = int(value)
         if form is not None and isinstance(value, str | int) and not isinstance(value, bool):
             value = datetime.strptime(str(value).strip(), form)
