@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+
 import numpy as np
 
 from privmix import Schema
@@ -36,3 +41,15 @@ def make_plan(
     """A plan with a given noise, for tests that are not about calibration."""
     config = configure(planned_sizes(schema), design, options, noise_multiplier)
     return ReleasePlan.for_config(config, 1e-5, schema, unit=unit)
+
+
+def fed_pipe(path: Path) -> Path:
+    """Make a named pipe whose reader gets a byte and its end, so that a test of one does not hang."""
+    os.mkfifo(path)
+
+    def feed() -> None:
+        with suppress(OSError):  # opened and closed without a look
+            path.write_bytes(b"x")
+
+    Thread(target=feed, daemon=True).start()
+    return path

@@ -185,6 +185,50 @@ class TestBetweenChargeAndKey:
         assert len(book.balance("d").charges) == 1
 
 
+class TestBetweenKeyAndName:
+    """The key is gone, the certificate is there, and the folder has no name yet."""
+
+    def begun(self, tmp_path, **options) -> tuple:
+        plan, data = plan_and_data()
+        book = open_ledger(tmp_path / "l.db", plan)
+
+        def stop(self):
+            raise Stop
+
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Stop):
+            patch.setattr(journal.RunFolder, "publish", stop)
+            release(*data, plan, out=tmp_path / "r", **options)
+        return (*data, plan), {"resume": True, "ledger": book.path, "dataset_id": "d"}, book
+
+    def test_a_ledger_named_later_is_charged_and_told_the_digest(self, tmp_path):
+        run, options, book = self.begun(tmp_path)
+        made = release(*run, out=tmp_path / "r", **options)
+        (charge,) = book.balance("d").charges
+        assert charge.digest == made.certificate.digest()
+
+    def test_a_ledger_named_later_may_refuse(self, tmp_path):
+        run, options, book = self.begun(tmp_path)
+        book.charge("d", run[-1].event)
+        with pytest.raises(InvalidInputError, match="of which .* is spent"):
+            release(*run, out=tmp_path / "r", **options)
+        assert not (tmp_path / "r").exists() and (tmp_path / ".r.run").exists()
+        assert len(book.balance("d").charges) == 1
+
+    def test_a_ledger_named_at_first_is_not_charged_again_nor_left_out(self, tmp_path):
+        book = {"ledger": tmp_path / "l.db", "dataset_id": "d"}
+        run, options, book = self.begun(tmp_path, **book)
+        with pytest.raises(InvalidInputError, match="the ledger it was begun with"):
+            release(*run, out=tmp_path / "r", resume=True)
+        release(*run, out=tmp_path / "r", **options)
+        assert len(book.balance("d").charges) == 1
+
+    def test_a_run_with_a_test_seed_is_charged_to_none(self, tmp_path):
+        run, options, book = self.begun(tmp_path, test_seed=1)
+        with pytest.raises(InvalidInputError, match="test seed"):
+            release(*run, out=tmp_path / "r", **options)
+        assert not book.balance("d").charges
+
+
 @pytest.fixture
 def holder(tmp_path, monkeypatch) -> list[object]:
     """The words of a release command, with a plan, records and a ledger in the folder."""

@@ -168,20 +168,47 @@ def test_resume_belongs_to_one_plan_and_one_input(tmp_path, plan):
         release(*data, plan, out=tmp_path / "r", resume=True)
 
 
-def test_a_sealed_run_is_published_under_its_own_plan_only(tmp_path, plan, monkeypatch):
-    data = make_data(plan.data_schema, 60)
+def sealed_and_cut_off(tmp_path, plan, data) -> Path:
+    """Release, cut off where the key is gone and the folder has no name yet; return the run folder."""
 
     def cut(self):
         raise CutOff
 
-    with monkeypatch.context() as patch, pytest.raises(CutOff):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(CutOff):
         patch.setattr(journal.RunFolder, "publish", cut)
         release(*data, plan, out=tmp_path / "r")
+    return tmp_path / ".r.run"
+
+
+def test_a_sealed_run_is_published_under_its_own_plan_and_records_only(tmp_path, plan):
+    data = make_data(plan.data_schema, 60)
+    sealed_and_cut_off(tmp_path, plan, data)
     louder = make_plan(plan.data_schema, "poisson", 6.0, mix_size=60, num_mixtures=100)
-    with pytest.raises(InvalidInputError, match="the plan it was begun with"):
-        release(*data, louder, out=tmp_path / "r", resume=True)
+    for changed in ((*data, louder), (-data[0], data[1], plan), (data[0][1:], data[1][1:], plan)):
+        with pytest.raises(InvalidInputError, match="the plan and the records it was begun with"):
+            release(*changed, out=tmp_path / "r", resume=True)
+        assert not (tmp_path / "r").exists()
     release(*data, plan, out=tmp_path / "r", resume=True)
     assert verify(tmp_path / "r").valid
+
+
+def test_what_is_kept_of_a_sealed_run_is_private_and_has_no_key(tmp_path, plan):
+    data = make_data(plan.data_schema, 60)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "fresh_secret", lambda: b"\xab" * 32)
+        folder = sealed_and_cut_off(tmp_path, plan, data)
+    kept = folder / journal.SEALED_NAME
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert all(b"abab" * 8 not in content for content in tree(folder).values())
+
+
+def test_a_sealed_run_of_an_earlier_version_is_refused(tmp_path, plan):
+    """It does not say which records and which ledger are its own."""
+    data = make_data(plan.data_schema, 60)
+    (sealed_and_cut_off(tmp_path, plan, data) / journal.SEALED_NAME).unlink()
+    with pytest.raises(InvalidInputError, match="the version of privmix that began it"):
+        release(*data, plan, out=tmp_path / "r", resume=True)
+    assert not (tmp_path / "r").exists()
 
 
 def cut_off(tmp_path, plan, data) -> Path:

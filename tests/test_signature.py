@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import time as clock
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from typer.testing import CliRunner
 
-from builders import make_data, make_plan, make_schema
+from builders import fed_pipe, make_data, make_plan, make_schema
 from privmix import InvalidInputError, release, verify
 from privmix.cli import app
 from privmix.mixer import Rows
@@ -197,6 +198,53 @@ def test_identities_are_patterns(folder, signers):
 
 
 @pytest.mark.parametrize(
+    "principals", ["!alice", "!alice,!bob", "alice,!alice", "*,!*", "!bob,alice,!a*", ","]
+)
+def test_a_line_that_names_nobody_vouches_for_nothing(folder, signers, principals):
+    told = reasons(folder, signers=signers(f"{principals} {public_line(KEY)}"))
+    assert f"is for nobody: {principals}" in told
+
+
+def test_patterns_are_of_bytes(folder, signers):
+    """Which ``?`` stands for one of: OpenSSH knows no other characters."""
+    path = signers(f"??,x? {public_line(KEY)}")
+    assert reasons(folder, signers=path, identity="é") == ""
+    assert "is for" in reasons(folder, signers=path, identity="xé")
+
+
+@pytest.mark.parametrize("time", ["00010101", "00010101Z", "19691231235959Z", "२०२९०१०१"])
+def test_times_that_openssh_does_not_have_are_no_error_of_python(
+    folder, signers, monkeypatch, time
+):
+    for zone in ("XXX-9", "XXX+5"):  # east of Greenwich, west of it
+        monkeypatch.setenv("TZ", zone)
+        clock.tzset()
+        options = f'valid-before="{time}"'
+        path = signers(f"a {options} {public_line(KEY)}")
+        with pytest.raises(InvalidInputError, match=r"line 1: expected times from 1970 on"):
+            verify(folder, signers=path)
+    monkeypatch.undo()
+    clock.tzset()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "alice",
+        "alice\u00a0{key}",
+        "alice\u2003{key}",
+        'al"i"ce {key}',
+        'alice namespaces="*\\"" {key}',
+        "alice {key}\u00a0a",
+    ],
+)
+def test_only_spaces_and_tabs_are_blanks(folder, signers, line):
+    path = signers(line.replace("{key}", public_line(KEY).strip()))
+    with pytest.raises(InvalidInputError, match="line 1"):
+        verify(folder, signers=path, identity="alice")
+
+
+@pytest.mark.parametrize(
     "line",
     ["alice", "alice ssh-ed25519", "alice ssh-ed25519 !!!", "a no-such-option ssh-ed25519 AAAA"],
 )
@@ -212,6 +260,15 @@ def test_other_files_of_signers_are_refused(folder, signers, tmp_path):
         verify(folder, signers=tmp_path / "none")
     with pytest.raises(InvalidInputError, match="identity"):
         verify(folder, identity="alice")
+
+
+def test_pipes_are_neither_signers_nor_keys(folder, tmp_path):
+    """To which nobody may ever write."""
+    pipe = fed_pipe(tmp_path / "pipe")
+    with pytest.raises(InvalidInputError, match="signers .*pipe: .*got a pipe"):
+        verify(folder, signers=pipe)
+    with pytest.raises(InvalidInputError, match="key .*pipe: .*got a pipe"):
+        load_signing_key(pipe)
 
 
 def test_keys_of_other_kinds_are_refused(tmp_path):
@@ -355,6 +412,40 @@ class TestOpenSSH:
         command = ["ssh-keygen", "-Y", "sign", "-f", key, "-n", NAMESPACE]
         subprocess.run([*command, folder / "certificate.json"], check=True, capture_output=True)
         assert reasons(folder, signers=signers(f"alice {public_line(KEY)}")) == ""
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "alice {key}",
+            "!alice {key}",
+            "*,!alice {key}",
+            "*,!bob {key}",
+            "alice\u00a0{key}",
+            "alice\t{key}",
+            '"alice" {key}',
+            "??ice {key}",
+            "al[i]ce {key}",
+            'alice namespaces="privmix-*" {key}',
+            'alice namespaces="!privmix-*" {key}',
+            'alice valid-before="00010101" {key}',
+            'alice valid-before="२०२९०१०१" {key}',
+            'alice valid-before="20990101" {key}',
+        ],
+    )
+    def test_no_line_is_taken_that_it_refuses(self, folder, signers, line):
+        path = signers(line.replace("{key}", public_line(KEY).strip()))
+        refused = self.check(folder, path).returncode != 0
+        try:
+            ours = verify(folder, signers=path, identity="alice").valid
+        except InvalidInputError:
+            ours = False
+        assert ours == (not refused)
+
+    def test_signatures_have_the_same_bytes(self, folder, tmp_path):
+        key = write_key(tmp_path / "key")
+        (folder / SIGNATURE).unlink()
+        command = ["ssh-keygen", "-Y", "sign", "-f", key, "-n", NAMESPACE]
+        subprocess.run([*command, folder / "certificate.json"], check=True, capture_output=True)
         assert (
             sign((folder / "certificate.json").read_bytes(), KEY)
             == (folder / SIGNATURE).read_bytes()

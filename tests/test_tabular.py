@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from datetime import datetime
+from decimal import Decimal
 from statistics import NormalDist
 
 import numpy as np
@@ -235,8 +236,6 @@ def test_identity_follows_the_schema_alone():
 
 def test_arrow_types_that_mean_the_same():
     """Dictionaries, decimals, dates, zones and narrow numbers are read by their value."""
-    from decimal import Decimal
-
     plain = TabularExtractor(SCHEMA).transform(ROWS.iloc[:1])
     table = pa.table(
         {
@@ -329,3 +328,35 @@ def test_an_odd_cell_leaves_numpys_times_what_they_are(unit):
         assert pd.Series([moment, moment]).dtype != object
         assert first([moment, "x"]) == first([moment, moment])
         assert first([moment, np.timedelta64(5, "ns")]) == first([moment, moment])
+
+
+class TestOneCellDoesNotChangeOthers:
+    """One cell may decide the type of a column; what the other cells say stays."""
+
+    def when(self, form: str) -> TabularExtractor:
+        days = {"earliest": "2000-01-01", "latest": "2030-01-01", "format": form}
+        return TabularExtractor(TableSchema(columns=[{"name": "d", "type": "datetime", **days}]))
+
+    @pytest.mark.parametrize("kind", [pa.float64(), pa.decimal128(10, 1)])
+    def test_a_missing_date(self, kind):
+        days = pa.array([20200124, 20250101])
+        whole = self.when("%Y%m%d").transform(pa.table({"d": days}))
+        with_one = pa.concat_arrays([days.cast(pa.float64()), pa.nulls(1, pa.float64())]).cast(kind)
+        assert np.array_equal(self.when("%Y%m%d").transform(pa.table({"d": with_one}))[:2], whole)
+
+    def test_times_that_doubles_do_not_hold_are_refused_by_type(self):
+        """Even where the values in it are whole: which type it is, one missing value may decide."""
+        for form, kind in (("%Y%m%d%H%M%S%f", pa.float64()), ("%Y%m%d", pa.float32())):
+            with pytest.raises(InvalidInputError, match="d: expected .* a column of"):
+                self.when(form).transform(pa.table({"d": pa.array([1.0], kind)}))
+
+    def test_a_complex_number(self):
+        extractor = TabularExtractor(TableSchema(columns=COLUMNS[:1]))
+        with pytest.raises(InvalidInputError, match="age: expected .*, got complex128"):
+            extractor.transform(pd.DataFrame({"age": [25.0, 30.0, 1j]}))
+
+    def test_a_date_that_is_no_number_is_bad_alone(self):
+        frame = pd.DataFrame({"d": object_array([20200124, Decimal("sNaN"), 1e300, 0.5])})
+        options = {"kind": "table", "on_bad_record": "zero", "max_bad_share": 1.0}
+        (block,) = open_records(frame, table=self.when("%Y%m%d").schema, **options).blocks(9)
+        assert block.bad.tolist() == [False, True, True, True]

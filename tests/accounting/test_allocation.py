@@ -22,7 +22,7 @@ from privmix.accounting import (
     gdp_epsilon,
 )
 from privmix.accounting.pld import delta_bounds, epsilon_bounds
-from privmix.accounting.pld.allocation import _law
+from privmix.accounting.pld.allocation import AllocationStep, _law, _one
 
 
 def allocation(rows_per_record, num_rows, noise_multiplier, **options):
@@ -331,3 +331,32 @@ def test_events_are_checked_and_survive_json():
 def test_blocks_hold_all_rows_and_one_for_each_choice():
     assert allocation(3, 10, 1.0).blocks == ((3, 2), (4, 1))
     assert allocation(5, 10, 1.0).blocks == ((2, 5),)
+
+
+class TestMassesBelowFloatingPoint:
+    """Far out masses underflow, which may loosen a bound and must not break it."""
+
+    @pytest.mark.parametrize(
+        ("event", "delta"),
+        [(allocation(5, 1000, 0.8), 1e-300), (allocation(2, 64, 0.08), 1e-120)],
+    )
+    def test_an_account_at_a_tiny_delta_is_no_error_of_numpy(self, event, delta):
+        found = account(event, delta).epsilon
+        revealed = gdp_epsilon(math.sqrt(event.rows_per_record) / event.noise_multiplier, delta)
+        assert 0 < found < 4 * revealed
+        lower, upper = epsilon_bounds(event, delta) or (0.0, found)
+        assert lower <= found <= upper
+
+    def test_no_value_of_the_lower_law_is_zero(self):
+        for reach in (20.0, 38.0):
+            law = _law(1000, 0.8, reach, False)
+            assert (law.values > 0).all() and law.masses.sum() == pytest.approx(1)
+            assert (AllocationStep(1000, 0.8).lower(0.01, reach).masses >= 0).all()
+
+    @pytest.mark.parametrize("signed", [False, True])
+    def test_the_upper_law_gives_infinity_the_mean_of_masses_that_underflow(self, signed):
+        """P-mass at outcomes that Q has less than 1e-308 of is more than is beyond the grid."""
+        noise, reach = 0.08, 30.0
+        held = 38.5  # standard deviations: the normal mass beyond is below 1e-308
+        lost = ndtr(-(held - 1 / noise)) - ndtr(-(reach + 2.0))
+        assert _one(noise, reach, True, signed).infinite >= lost > 1e-160

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -293,3 +294,21 @@ def test_what_a_folder_cannot_rebuild_is_sent_to_python(images):
         file.write(b"x")
     with pytest.raises(InvalidInputError, match="as it was sealed"):
         evaluate(images / "model", images / "images.npz")
+
+
+@pytest.mark.parametrize("odd", [np.int16, np.float32])
+def test_a_file_of_numbers_does_not_change_how_bytes_in_another_are_read(tmp_path, odd):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for number, (kind, count) in enumerate([(np.uint8, 20), (odd, 1)]):
+        pd.DataFrame(
+            {"a": np.full(count, 200, kind), "b": np.full(count, 100, kind), "y": [1] * count}
+        ).to_parquet(folder / f"{number}.parquet", index=False)
+    words = ["fit", str(folder), "--label", "y", "--classes", "0,1", "--num-records", "20"]
+    words += ["--batch-size", "5", "--epochs", "1", "--epsilon", "1", "--delta", "1e-5"]
+    words += ["--out", str(tmp_path / "model")]
+    with pytest.raises(InvalidInputError, match=r"bytes \(uint8\) in all files or in none"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    assert not (tmp_path / "model").exists()
+    (folder / "1.parquet").write_bytes((folder / "0.parquet").read_bytes())
+    assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0

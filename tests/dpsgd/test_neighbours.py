@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import UserList
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from scipy.stats import chi2
 
 from privmix import InvalidInputError
-from privmix.dpsgd import AugmentationPlan, LinearHead, Network, trainer
+from privmix.dpsgd import AugmentationPlan, DPMixClassifier, LinearHead, Network, trainer
 from privmix.dpsgd.private_views import PrivateViews
 from privmix.dpsgd.trainer import Steps
 from privmix.dpsgd.training_records import as_samples, check_records
@@ -100,6 +101,40 @@ def test_one_input_of_numbers_does_not_change_how_bytes_are_read():
     for odd in (images[0].astype(np.float32), pixels[0].astype(np.int64)):
         with pytest.raises(InvalidInputError, match="inputs: expected all of them bytes, or none"):
             check_records([*pixels[:3], odd], labels, config)
+        with pytest.raises(
+            InvalidInputError, match="bytes, or none"
+        ):  # NumPy reads any sequence so
+            check_records(UserList([*pixels[:3], odd]), labels, config)
+
+
+@pytest.mark.parametrize("odd", [np.float32(0.5), np.int16(300)])
+def test_nor_does_one_in_the_classifier(odd):
+    records = [np.full(4, 200, np.uint8) for _ in range(20)]
+    labels = [0, 1] * 10
+    classifier = DPMixClassifier(None, 1.0, classes=[0, 1], num_records=20, batch_size=5, epochs=1)
+    with pytest.raises(InvalidInputError, match="inputs: expected all of them bytes, or none"):
+        classifier.fit([*records[1:], np.full(4, odd)], labels)
+    assert not hasattr(classifier, "model_")
+
+
+def test_one_number_with_a_fraction_does_not_change_how_integers_are_rounded():
+    config = make_config(input_shape=(2,), augmentation=AugmentationPlan.plain())
+    large = (
+        2**60 + 2**36 + 1
+    )  # to single precision at once it goes up, by way of double precision not
+    integers = [np.array([large, 1])] * 3
+    alone, beside = (
+        check_records([*integers, last], [0, 1, 2, 0], config).inputs[:3]
+        for last in (np.array([1, 1]), np.array([0.5, 1.0]))
+    )
+    assert np.array_equal(alone, beside)
+
+
+def test_what_a_mask_hides_is_not_trained_on():
+    config = make_config(input_shape=(2,), augmentation=AugmentationPlan.plain())
+    hidden = np.ma.masked_equal(np.arange(8.0).reshape(4, 2), 3.0)
+    with pytest.raises(InvalidInputError, match="without masked values"):
+        check_records(hidden, [0, 1, 2, 0], config)
 
 
 def test_kept_views_are_a_function_of_the_record():

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from builders import fed_pipe
 from privmix import InvalidInputError
 from privmix.dpsgd import read_synthetic
 
@@ -54,3 +55,12 @@ def test_bad_images_are_named(tmp_path):
     pq.write_table(pa.table({"picture": [b""], "label": ["cow"]}), tmp_path / "a.parquet")
     with pytest.raises(InvalidInputError, match="columns image"):
         read_synthetic(tmp_path / "a.parquet", ["cow", "dog"], (3, 8, 8))
+
+
+def test_pipes_are_no_images(tmp_path):
+    (tmp_path / "made" / "cow").mkdir(parents=True)
+    fed_pipe(tmp_path / "made" / "cow" / "0.png")
+    fed_pipe(tmp_path / "a.parquet")
+    for name in ("made", "a.parquet"):
+        with pytest.raises(InvalidInputError, match="a regular file, got a pipe"):
+            read_synthetic(tmp_path / name, ["cow", "dog"], (3, 8, 8))

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from builders import fed_pipe
 from extractors import make_images
 from privmix import InvalidInputError
 from privmix.features import extraction as extraction_module
@@ -250,3 +251,10 @@ def test_parts_are_for_their_owner_alone(tmp_path, monkeypatch):
     block = SimpleNamespace(records=["a"], bad=np.zeros(1, dtype=bool))
     extraction_module._make_part(tmp_path / "0", block, made, b"context", lambda done, total: None)
     assert written == [0o600]
+
+
+def test_a_pipe_is_not_replaced(tmp_path):
+    pipe = fed_pipe(tmp_path / "features.parquet")
+    with pytest.raises(InvalidInputError, match=r"a \.parquet file in an existing folder"):
+        extract(source(), Counting([]), pipe)
+    assert pipe.is_fifo()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from builders import fed_pipe
 from privmix import InvalidInputError
 from privmix.learners import (
     LEARNERS,
@@ -92,6 +93,10 @@ def test_what_cannot_be_saved(designs, make_blobs, tmp_path):
     with pytest.raises(InvalidInputError, match="writable folder"):
         save_model(model, tmp_path)
     assert list(tmp_path.iterdir()) == []
+    pipe = fed_pipe(tmp_path / "pipe")
+    with pytest.raises(InvalidInputError, match="pipe: expected a file"):
+        save_model(model, pipe)
+    assert pipe.is_fifo()
 
 
 def test_learners_by_name():

@@ -226,6 +226,7 @@ def fit_command(
             label_key=label_key,
             target=target,
             unit_column=unit_column,
+            bytes_apart=True,
         )
         check_names(str(source), data.feature_names, feature_names, "the schema's feature_names")
         shape = tuple(data.features.shape[1:])

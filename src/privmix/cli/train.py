@@ -73,7 +73,8 @@ def train_command(
     if learner is not None:
         _validate.one_of("--learner", learner, LEARNERS)
     shape = None if image_shape is None else _image_shape(image_shape)
-    if out.is_dir() or not out.absolute().parent.is_dir():
+    taken = out.exists() and not out.is_file()  # by a folder, a pipe, a device
+    if taken or not out.absolute().parent.is_dir():
         _validate.fail("--out", "a file in an existing folder", str(out))
     if out.exists() and not replace:
         _validate.fail("--out", "a new file; --replace replaces one", str(out))

@@ -18,6 +18,7 @@ from privmix.dpsgd.augmentation import AugmentationPlan
 from privmix.dpsgd.head import FeatureCache, LinearHead
 from privmix.dpsgd.trainer import fit
 from privmix.dpsgd.training_plan import plan_training
+from privmix.dpsgd.training_records import as_inputs
 from privmix.inputs.feature_names import check_names, names_of
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if getattr(self, name) is None:
                 _validate.fail(name, "a public constant, stated beforehand", "nothing")
         names = names_of(inputs)
-        array = np.asarray(inputs)
+        array = as_inputs(inputs, "inputs")
         default = AugmentationPlan.dp_mix_self() if array.ndim == 4 else AugmentationPlan.plain()
         plan = plan_training(
             target_epsilon=self.target_epsilon,

@@ -64,10 +64,12 @@ def _folder(path: Path) -> Iterator[tuple[str, str, bytes]]:
     for folder in sorted(p for p in path.iterdir() if p.is_dir()):
         for file in sorted(folder.iterdir()):
             if file.suffix.lower() in SUFFIXES:
+                _validate.regular_file(file)
                 yield str(file), folder.name, file.read_bytes()
 
 
 def _table(path: Path) -> Iterator[tuple[str, str, bytes]]:
+    _validate.regular_file(path)
     try:
         table = pq.read_table(path)
     except (pa.ArrowException, OSError) as error:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from privmix import _validate
 from privmix.dpsgd.augmentation import Samples
 from privmix.dpsgd.training_plan import TrainingConfig
+from privmix.inputs.arrays import to_array
 from privmix.inputs.labels import LABEL_RULES, match_labels
 from privmix.inputs.owners import Units, match_units
 
@@ -97,13 +98,35 @@ def as_tensor(inputs: NDArray[Any], device: Any) -> Tensor:
     return tensor.float() / 255 if inputs.dtype == np.uint8 else tensor
 
 
-def check_inputs(inputs: ArrayLike, shape: tuple[int, ...], place: str) -> NDArray[Any]:
-    """Return inputs as uint8 or float32, all finite, each of ``shape``."""
-    if isinstance(inputs, list | tuple):
-        are_bytes = {np.asarray(one).dtype == np.uint8 for one in inputs}
-        if len(are_bytes) > 1:  # one of numbers would make numbers, from 0 to 255, of the others
+def as_inputs(inputs: ArrayLike, place: str) -> NDArray[Any]:
+    """Return inputs as an array, of a type that no record decides alone.
+
+    Neighbouring data sets differ in one record, and all others must be trained on as the same numbers in
+    both. Bytes stand for 0 to 1, so that the type of an array is part of what its records are; it is a
+    fact of the data set as a whole, as its shape is. Of a sequence NumPy would find one type for all
+    records: a single one of other numbers would turn the bytes of all others into numbers up to 255.
+    So a sequence of both is refused, before anything is spent.
+
+    Raises:
+        InvalidInputError: A sequence of arrays of bytes and of other numbers.
+
+    """
+    if _is_sequence(inputs):
+        are_bytes = {to_array(place, one).dtype == np.uint8 for one in inputs}  # type: ignore[union-attr]
+        if len(are_bytes) > 1:
             _validate.fail(place, "all of them bytes, or none", "both")
-    array = np.asarray(inputs)
+    return to_array(place, inputs)
+
+
+def _is_sequence(inputs: object) -> bool:
+    """Whether NumPy would look for a type in the items: lists, and all that can be indexed like one."""
+    typed = isinstance(inputs, str | bytes | memoryview) or hasattr(inputs, "__array__")
+    return not typed and hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__")
+
+
+def check_inputs(inputs: ArrayLike, shape: tuple[int, ...], place: str) -> NDArray[Any]:
+    """Return inputs as uint8 or float32, all finite, each of ``shape``; see :func:`as_inputs`."""
+    array = as_inputs(inputs, place)
     if array.dtype.kind not in "fiu":
         _validate.fail(place, "an array of real numbers", f"an array of {array.dtype}")
     if array.ndim != len(shape) + 1 or array.shape[1:] != shape:
@@ -112,8 +135,7 @@ def check_inputs(inputs: ArrayLike, shape: tuple[int, ...], place: str) -> NDArr
     if len(array) == 0:
         _validate.fail(place, "at least one record", "none")
     if array.dtype != np.uint8:
-        with np.errstate(over="ignore"):
-            array = array.astype(np.float32, copy=False)
+        array = _single(array)
         for start in range(0, len(array), _BLOCK):
             block = array[start : start + _BLOCK]
             bad = ~np.isfinite(block.reshape(len(block), -1)).all(axis=1)
@@ -121,6 +143,23 @@ def check_inputs(inputs: ArrayLike, shape: tuple[int, ...], place: str) -> NDArr
                 first = start + int(np.flatnonzero(bad)[0])
                 _validate.fail(f"{place}[{first}]", "finite numbers", "NaN or infinity")
     return array
+
+
+def _single(array: NDArray[Any]) -> NDArray[np.float32]:
+    """Return numbers as float32, each rounded to float64 first.
+
+    NumPy makes float64 of integers beside numbers with a fraction: so rounded twice in any case, a
+    number does not depend on what the others are.
+    """
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if size < 8 or (kind == "f" and size == 8):  # which float64 holds
+        with np.errstate(over="ignore"):
+            return array.astype(np.float32, copy=False)
+    rounded = np.empty(array.shape, dtype=np.float32)
+    for start in range(0, len(array), _BLOCK):
+        with np.errstate(over="ignore"):
+            rounded[start : start + _BLOCK] = array[start : start + _BLOCK].astype(np.float64)
+    return rounded
 
 
 def check_records(

@@ -82,7 +82,8 @@ def extract(
 
     """
     out = Path(out).absolute()
-    if out.suffix != ".parquet" or out.is_dir() or not out.parent.is_dir():
+    taken = out.exists() and not out.is_file()  # by a folder, a pipe, a device
+    if out.suffix != ".parquet" or taken or not out.parent.is_dir():
         _validate.fail(f"out={out}", "a .parquet file in an existing folder", "another")
     if records.kind != extractor.kind:
         _validate.fail("records", f"records of kind {extractor.kind}", records.kind)

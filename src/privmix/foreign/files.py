@@ -194,27 +194,35 @@ class ForeignFolder:
         return found
 
 
-def read_file(path: str | Path, at_most: int, allowed: str = "a readable file") -> bytes:
+def read_file(
+    path: str | Path,
+    at_most: int,
+    allowed: str = "a readable file",
+    *,
+    place: str | None = None,
+) -> bytes:
     """Read a file that its user named; links are followed, and nothing but a regular file is read.
 
     Args:
         path: The file.
         at_most: Largest size that is read.
         allowed: What errors say is allowed.
+        place: What they call the file; its path by default.
 
     Raises:
         InvalidInputError: No such file, another kind of file, or a larger one.
 
     """
+    place = str(path) if place is None else place
     try:
         with os.fdopen(os.open(path, _FLAGS), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                _validate.fail(str(path), allowed, _what_is_there(Path(path)) or "no regular file")
-            return _read(file, at_most, str(path))
+                _validate.fail(place, allowed, _what_is_there(Path(path)) or "no regular file")
+            return _read(file, at_most, place)
     except (OSError, ValueError) as error:  # ValueError: a null character in a name
         if isinstance(error, _validate.InvalidInputError):
             raise
-        _validate.fail(str(path), allowed, getattr(error, "strerror", None) or error)
+        _validate.fail(place, allowed, getattr(error, "strerror", None) or error)
 
 
 def _read(file: BinaryIO, at_most: int, place: str) -> bytes:

@@ -75,9 +75,18 @@ class LabelledSource(NamedTuple):
     feature_names: Names | None = None
 
 
-def read_labelled(path: str | Path, **options: Any) -> LabelledData:
-    """Read a file of labelled feature vectors into memory; ``options`` of :func:`open_labelled`."""
+def read_labelled(path: str | Path, *, bytes_apart: bool = False, **options: Any) -> LabelledData:
+    """Read a file of labelled feature vectors into memory; ``options`` of :func:`open_labelled`.
+
+    ``bytes_apart`` refuses a folder of Parquet files whose features are bytes in some and other numbers
+    in others, for whom bytes stand for 0 to 1: a record in a file of its own would else decide how those
+    of all other files are read.
+    """
     opened = open_labelled(path, **options)
+    if bytes_apart and Path(path).is_dir():
+        known = (options.get("classes", ()), options.get("target", "class"))
+        labels = label_names(options.get("label"), *known)
+        _refuse_bytes_beside_numbers(Path(path), labels, options.get("unit_column"))
     features = opened.features.read(0, opened.features.shape[0])
     return LabelledData(features, opened.labels, opened.units, opened.feature_names)
 
@@ -335,6 +344,24 @@ def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
     shown = names if len(names) == width else ()
     source = IteratedSource(shape, sample.dtype, guarded, held, shown)
     return LabelledSource(source, whole, units, feature_names)
+
+
+def _refuse_bytes_beside_numbers(path: Path, labels: Sequence[str], unit: str | None) -> None:
+    """Refuse files of a folder, some of whose features NumPy reads as bytes and some as other numbers."""
+    kinds: dict[bool, Path] = {}
+    for file in parquet_files(path):
+        try:
+            schema = pq.read_schema(file)
+        except (pa.ArrowException, OSError):  # whoever reads it says so
+            continue
+        aside = {*labels, *index_columns(schema)} | ({unit} - {None})
+        types = [field.type for field in schema if field.name not in aside]
+        numbers = [kind.value_type if is_list(kind) else kind for kind in types]
+        as_bytes = pa.uint8() in numbers and set(numbers) <= {pa.uint8(), pa.bool_()}
+        kinds.setdefault(as_bytes, file)
+    if len(kinds) > 1:
+        allowed = f"features that are bytes (uint8) in all files or in none, as in {kinds[False]}"
+        _validate.fail(str(kinds[True]), allowed, "bytes")
 
 
 def _read_parquet_labels(

@@ -294,6 +294,8 @@ def _check_tensors(
 
 
 def _write_atomically(path: Path, content: bytes) -> None:
+    if path.exists() and not path.is_file():  # a pipe or a device, which it would replace
+        _validate.fail(str(path), "a file in a writable folder", "something else of this name")
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with temporary.open("xb") as file:

@@ -1,7 +1,9 @@
 """OpenSSH's file of allowed signers: whose keys are trusted, for what, and when.
 
 The format is that of ``ssh-keygen(1)``, section ALLOWED SIGNERS. What is not understood is refused,
-never skipped: a line that was meant to forbid something must not be lost.
+never skipped: a line that was meant to forbid something must not be lost. Whatever ``ssh-keygen -Y
+verify`` refuses is refused here: blanks are spaces and tabs alone, digits ASCII's, patterns those of
+bytes.
 """
 
 from __future__ import annotations
@@ -16,11 +18,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from privmix import _validate
+from privmix.foreign.files import read_file
 
 _KEY_TYPES = re.compile(r"(ssh|ecdsa|sk)-[A-Za-z0-9@.-]+")
 _OPTION = re.compile(r'([A-Za-z-]+)(?:="([^"]*)")?(?:,|$)')
-_TIME = re.compile(r"(\d{8}|\d{12}|\d{14})(Z?)")
+_TIME = re.compile(r"([0-9]{8}|[0-9]{12}|[0-9]{14})(Z?)")
+_BLANKS = re.compile(r"[ \t]+")
+_LONGEST_PATTERN = 1022  # of OpenSSH
 _MOST_BYTES = 1 << 20
+_FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)  # OpenSSH has none before
 
 
 class AllowedSigner(NamedTuple):
@@ -74,24 +80,24 @@ def read_allowed_signers(path: str | Path) -> AllowedSigners:
     """Read a file of allowed signers.
 
     Raises:
-        InvalidInputError: No such file, or a line that is not understood.
+        InvalidInputError: No such file, another kind of file, such as a pipe, or a line that is not
+            understood.
 
     """
+    place, allowed = f"signers {path}", "OpenSSH's file of allowed signers"
     try:
-        with Path(path).open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        text = content.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "another kind of file"
-        _validate.fail(f"signers {path}", "OpenSSH's file of allowed signers", reason)
-    if len(content) > _MOST_BYTES:
-        _validate.fail(f"signers {path}", "at most 1 MB", "more")
-    lines = [(i, line.strip()) for i, line in enumerate(text.split("\n"), 1)]
+        text = read_file(path, _MOST_BYTES, allowed, place=place).decode()
+    except UnicodeDecodeError:
+        _validate.fail(place, allowed, "another kind of file")
+    if "\0" in text:
+        _validate.fail(place, allowed, "another kind of file")
+    stripped = (line.lstrip(" \t").rstrip(" \t\r") for line in text.split("\n"))
+    lines = list(enumerate(stripped, 1))
     found = tuple(
         _parsed(f"{path}: line {i}", line) for i, line in lines if line and line[0] != "#"
     )
     if not found:
-        _validate.fail(f"signers {path}", "at least one allowed signer", "none")
+        _validate.fail(place, "at least one allowed signer", "none")
     return AllowedSigners(str(path), found)
 
 
@@ -103,17 +109,17 @@ def fingerprint(public_key: bytes) -> str:
 
 def _parsed(place: str, line: str) -> AllowedSigner:
     allowed = "PRINCIPALS [OPTIONS] KEY-TYPE KEY, as in ssh-keygen(1), ALLOWED SIGNERS"
-    quoted = re.match(r'"([^"]+)"\s+|(\S+)\s+', line)
+    quoted = re.match(r'"([^"]+)"[ \t]+|([^ \t"]+)[ \t]+', line)
     if quoted is None:
         _validate.fail(place, allowed, "something else")
     principals, rest = quoted[1] or quoted[2], line[quoted.end() :]
     options: dict[str, str] = {}
-    if _KEY_TYPES.fullmatch(rest.split(maxsplit=1)[0] if rest else "") is None:
-        stated = re.match(r'((?:[^\s"]|"[^"]*")+)\s+', rest)
+    if _KEY_TYPES.fullmatch(_BLANKS.split(rest, maxsplit=1)[0]) is None:
+        stated = re.match(r'((?:[^ \t"]|"[^"]*")+)[ \t]+', rest)
         if stated is None:
             _validate.fail(place, allowed, "something else")
         options, rest = _options(place, stated[1]), rest[stated.end() :]
-    words = rest.split()
+    words = _BLANKS.split(rest)
     try:
         if len(words) < 2 or _KEY_TYPES.fullmatch(words[0]) is None:
             raise ValueError
@@ -159,19 +165,35 @@ def _problem(signer: AllowedSigner, namespace: str, identity: str | None) -> str
         return f"was valid only before {options['valid-before']}"
     if identity is not None and not _matches(identity, signer.principals):
         return f"is for {signer.principals}"
+    if identity is None and not _names_someone(signer.principals):
+        return f"is for nobody: {signer.principals}"
     return None
 
 
+def _names_someone(patterns: str) -> bool:
+    """Whether patterns admit one of them that is taken for an identity, as they stand."""
+    admitting = [one for one in patterns.split(",") if one and not one.startswith("!")]
+    return any(_matches(one, patterns) for one in admitting)
+
+
 def _matches(name: str, patterns: str) -> bool:
-    """Match as OpenSSH does: patterns with * and ?, separated by commas; ! forbids."""
+    """Match as OpenSSH does: patterns with * and ?, for bytes, separated by commas; ! forbids."""
     found = False
-    for pattern in patterns.split(","):
+    name = _bytewise(name)
+    for pattern in _bytewise(patterns).split(","):
+        if len(pattern) > _LONGEST_PATTERN:
+            return False
         plain = pattern.removeprefix("!").replace("[", "[[]")  # brackets mean nothing there
         if fnmatchcase(name, plain):
             if pattern.startswith("!"):
                 return False
             found = True
     return found
+
+
+def _bytewise(text: str) -> str:
+    """Return a text of one character for each byte."""
+    return text.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
 def _moment(place: str, text: str) -> datetime:
@@ -181,6 +203,9 @@ def _moment(place: str, text: str) -> datetime:
         if form is None:
             raise ValueError
         when = datetime.strptime(form[1].ljust(14, "0"), "%Y%m%d%H%M%S")
-    except ValueError:
-        _validate.fail(place, "times as YYYYMMDD[HHMM[SS]][Z]", repr(text))
-    return when.replace(tzinfo=UTC) if form[2] else when.astimezone(UTC)
+        when = when.replace(tzinfo=UTC) if form[2] else when.astimezone(UTC)
+        if when < _FIRST_MOMENT:
+            raise ValueError
+    except (ValueError, OverflowError):  # beyond the years of Python where it is in local time
+        _validate.fail(place, "times from 1970 on, as YYYYMMDD[HHMM[SS]][Z]", repr(text))
+    return when

@@ -32,6 +32,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from privmix import _validate
 from privmix._validate import FrozenModel, InvalidInputError
+from privmix.foreign.files import read_file
 from privmix.publishing.allowed_signers import AllowedSigners, fingerprint, read_allowed_signers
 from privmix.publishing.certificate import FILE_NAME, SIGNATURE_NAME
 from privmix.running.journal import write_durably
@@ -42,6 +43,7 @@ _MAGIC = b"SSHSIG"
 _BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
 _HASHES = ("sha256", "sha512")
 _MOST_BYTES = 16 << 10  # of a signature file, which has some 300
+_MOST_KEY_BYTES = 1 << 20
 _KEY_TYPE = b"ssh-ed25519"
 
 
@@ -89,16 +91,13 @@ def load_signing_key(
         passphrase: Called for the passphrase if the key is encrypted.
 
     Raises:
-        InvalidInputError: No such file, another kind of key, or a passphrase that is missing or
-            wrong.
+        InvalidInputError: No such file, another kind of file, such as a pipe, or of key, or a
+            passphrase that is missing or wrong.
 
     """
     place = f"key {path}"
     allowed = "an Ed25519 private key in OpenSSH's format (ssh-keygen -t ed25519)"
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        _validate.fail(place, allowed, error.strerror)
+    content = read_file(path, _MOST_KEY_BYTES, allowed, place=place)
     key: object
     try:
         key = load_ssh_private_key(content, None)

@@ -2,7 +2,8 @@
 
 The journal holds the master key, so that a run that was cut off repeats the same bits instead of
 publishing a second noisy version of the same rows. It is readable by its owner alone, and destroyed
-before what was made appears under its name. :func:`make_once` is the whole of a run.
+before what was made appears under its name; all but the key is kept until then, to hold the run to its
+plan, records and ledger. :func:`make_once` is the whole of a run.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from privmix.rng import MasterKey, fresh_name, fresh_secret, guessable_secret
 
 FORMAT_VERSION: Literal[3] = 3  # also whenever the same key draws other bits
 JOURNAL_NAME = "journal.json"
+SEALED_NAME = "sealed.json"
 _LOCK_NAME = "lock"
 _RELEASE_DIR = "release"
 
@@ -51,31 +53,57 @@ def library_versions() -> dict[str, str]:
     return {name: version(name) for name in _LIBRARIES}
 
 
-class Journal(FrozenModel):
-    """What a run must know to go on. Holds the key: never shown, never copied.
+class RunFacts(FrozenModel):
+    """What a run must know as long as it is not published, whether it has its key or not.
 
     Attributes:
-        secret: The master key's secret, hexadecimal; None before it is drawn.
         context: Hash of the plan and of the records that the key is bound to, hexadecimal.
         private: False for a run with a test seed.
         run_id: The run's name in a ledger, which charges it once however often it is resumed.
         charged: Whether a ledger is charged: the run is not finished without it.
+
+    """
+
+    context: str
+    private: bool = True
+    run_id: str = Field(default_factory=fresh_name)
+    charged: bool = False
+
+
+class Sealed(RunFacts):
+    """What is kept of a journal when the key goes.
+
+    Attributes:
+        digest: That of the certificate which the run made.
+
+    """
+
+    sealed_format: Literal[1] = 1
+    digest: str
+
+
+class Journal(RunFacts):
+    """What a run must know to go on. Holds the key: never shown, never copied.
+
+    Attributes:
+        secret: The master key's secret, hexadecimal; None before it is drawn.
         libraries: Versions of libraries that the bits depend on.
 
     """
 
     format_version: Literal[3] = FORMAT_VERSION
     secret: str | None = None
-    context: str
-    private: bool = True
-    run_id: str = Field(default_factory=fresh_name)
-    charged: bool = False
     libraries: dict[str, str] = Field(default_factory=library_versions)
 
     def __repr__(self) -> str:
         return "Journal(<secret>)"
 
     __str__ = __repr__
+
+    def sealed(self, digest: str) -> Sealed:
+        """Return what outlives the key, once the folder is sealed."""
+        facts = {name: getattr(self, name) for name in RunFacts.model_fields}
+        return Sealed(**facts, digest=digest)
 
     @property
     def key(self) -> MasterKey:
@@ -102,6 +130,7 @@ class RunFolder:
         self.release_folder = self.folder / _RELEASE_DIR
         self._journal_path = self.folder / JOURNAL_NAME
         self._doomed_path = self._journal_path.with_suffix(".doomed")
+        self._sealed_path = self.folder / SEALED_NAME
         self._lock: int | None = None
         self._begun = False  # or gone on with, here
 
@@ -192,10 +221,7 @@ class RunFolder:
         content = self._journal_path.read_bytes()
         self._check_format(content)
         journal = Journal.from_json(content, place=JOURNAL_NAME)
-        if journal.context != context:
-            _validate.fail(
-                f"resuming {self.out}", "the plan and the records it was begun with", "others"
-            )
+        self._check_context(journal, context)
         here = library_versions()
         for name, begun in sorted(journal.libraries.items()):
             if here.get(name) != begun:
@@ -203,6 +229,25 @@ class RunFolder:
                 _validate.fail(f"resuming {self.out}", allowed, here.get(name))
         self.release_folder.mkdir(exist_ok=True)
         return journal
+
+    def write_sealed(self, sealed: Sealed) -> None:
+        """Keep what the run must know without its key, durably."""
+        write_durably(self._sealed_path, sealed.model_dump_json().encode(), mode=0o600)
+
+    def read_sealed(self, context: str) -> Sealed:
+        """Read what was kept of a run whose key is gone; as :meth:`read` does."""
+        self._begun = True
+        if not self._sealed_path.exists():
+            allowed = f"the version of privmix that began it, or a new start without {self.folder}"
+            _validate.fail(f"resuming {self.out}", allowed, "this one, which keeps more of a run")
+        sealed = Sealed.from_json(self._sealed_path.read_bytes(), place=SEALED_NAME)
+        self._check_context(sealed, context)
+        return sealed
+
+    def _check_context(self, facts: RunFacts, context: str) -> None:
+        if facts.context != context:
+            allowed = "the plan and the records it was begun with"
+            _validate.fail(f"resuming {self.out}", allowed, "others")
 
     def _check_format(self, content: bytes) -> None:
         try:
@@ -255,6 +300,11 @@ def make_once(
     before the key, the key before the first draw, the seal after the last file, the end of the key
     after the seal, and the folder's name last.
 
+    At each such point the run knows its plan and records, its name in a ledger, and whether one is
+    charged: by the journal, and once that is gone by ``Sealed``, which is on the disk before and goes
+    after the folder has its name. So whatever ledger a call names, on resuming too, has admitted and
+    charged the run before the folder gets its name; where it refuses, the run stays as it is.
+
     Args:
         out: The folder, which :func:`check_out` accepts.
         begun: The journal of a run that starts.
@@ -265,7 +315,7 @@ def make_once(
         prepare: Refuses, before the charge, what cannot be made; called again on resuming.
         resume: Go on with a run that was cut off.
         charge: Charges the run, by its name, before the key is drawn, and whenever it is resumed;
-            told the digest before the end of the key.
+            told the digest before the folder gets its name.
         test_seed: A key for tests.
 
     Raises:
@@ -293,9 +343,14 @@ def make_once(
                 if new:  # refused: nothing is charged, and nothing is drawn
                     run.abandon()
                 raise
-            digest = make(run, journal)
-            if charge is not None:
-                charge.sealed(journal.run_id, digest)
+            sealed = journal.sealed(make(run, journal))
+        else:
+            sealed = run.read_sealed(begun.context)
+            _charge(run, sealed, charge, test_seed)
+            sealed = sealed.model_copy(update={"charged": charge is not None})
+        run.write_sealed(sealed)
+        if charge is not None:
+            charge.sealed(sealed.run_id, sealed.digest)
         run.destroy_journal()
         remove_unfinished(run.release_folder)  # a signature, say
         finish(run)
@@ -305,17 +360,11 @@ def make_once(
 def _with_key(
     run: RunFolder, journal: Journal, charge: Charge | None, test_seed: int | None
 ) -> Journal:
-    """Charge a run, once by its name however often it is resumed; then draw its key, once."""
-    if journal.charged and charge is None:
-        _validate.fail(f"resuming {run.out}", "the ledger it was begun with", "none")
-    if charge is not None:
-        if not journal.private or test_seed is not None:
-            allowed = "no ledger for a run with a test seed or for research, which protects nobody"
-            _validate.fail("ledger", allowed, "one")
-        charge(journal.run_id)
-        if not journal.charged:  # first named on resuming
-            journal = journal.model_copy(update={"charged": True})
-            run.write(journal)
+    """Charge a run; then draw its key, once."""
+    _charge(run, journal, charge, test_seed)
+    if charge is not None and not journal.charged:  # first named on resuming
+        journal = journal.model_copy(update={"charged": True})
+        run.write(journal)
     if journal.secret is not None:
         return journal
     secret = fresh_secret() if test_seed is None else guessable_secret(test_seed)
@@ -325,11 +374,22 @@ def _with_key(
     return journal
 
 
+def _charge(run: RunFolder, facts: RunFacts, charge: Charge | None, test_seed: int | None) -> None:
+    """Charge a run, once by its name however often it is resumed."""
+    if charge is None:
+        if facts.charged:
+            _validate.fail(f"resuming {run.out}", "the ledger it was begun with", "none")
+        return
+    if not facts.private or test_seed is not None:
+        allowed = "no ledger for a run with a test seed or for research, which protects nobody"
+        _validate.fail("ledger", allowed, "one")
+    charge(facts.run_id)
+
+
 def lock_folder(folder: Path, out: Path) -> int:
     """Make a private folder beside ``out``, for its owner alone, and keep other runs out of it.
 
-    Returns:
-        A descriptor, to be closed when the folder is no longer used.
+    Returns a descriptor, to be closed when the folder is no longer used.
 
     Raises:
         InvalidInputError: A place that cannot be written to, or another run that has the folder.

@@ -14,6 +14,9 @@ variables. That gives bounds by discrete laws that are added to each other again
   (P-mass) but no Q-mass.
 - *lower*: mass within a cell of the grid moves to its mean.
 
+Where a mass is smaller than floating-point numbers hold, the lower law leaves it out, which lowers the
+expectation of whatever is not negative; the upper law gives the mean that it may have had to infinity.
+
 Errors of both are of second order in the width of the cells. All terms are positive, so even the far
 tails are accurate in relative terms. docs/theory/random-allocation.md has the proofs.
 """
@@ -46,6 +49,8 @@ _TRIMS = 256  # a trim loses at most this share of what may be lost
 _MOST_POINTS = 12_000
 _LARGEST_LOG = 500.0  # of Z
 _ROUNDING = 1e-12  # bound on the relative error of masses that one addition of laws causes
+_SMALLEST = float(np.finfo(np.float64).tiny)  # below it a product loses digits, and then is 0
+_SMALLEST_SUM = _SMALLEST / float(np.finfo(np.float64).eps)  # whose terms may have lost theirs
 _MISPLACED = 1e-12  # bound on the relative error of all values of Z
 
 
@@ -107,7 +112,8 @@ class AllocationStep:
         q_mass = summed(index - first, law.masses * down, size)
         q_mass += summed(index + 1 - first, law.masses * up, size)
         masses = q_mass * np.exp(points) * self._rounding
-        lost = min(max(law.zero, law.infinite) * self._rounding, 1.0)
+        infinite = law.infinite + _underflown(2 * loss.size, float(points[-1]))
+        lost = min(max(law.zero, infinite) * self._rounding, 1.0)
         return Lattice(spacing * first, spacing, masses, lost, slack=_MISPLACED)
 
     def lower(self, spacing: float, reach: float) -> Lattice:
@@ -180,7 +186,7 @@ def _one(noise: float, reach: float, upper: bool, signed: bool) -> _Law:
         q_mass = _normal_masses(quantile)  # of the cells below, between and above the points
         p_mass = _normal_masses(quantile - 1.0 / noise)
     if not upper:
-        kept = q_mass > 0.0
+        kept = (q_mass > _SMALLEST_SUM) & (p_mass > _SMALLEST_SUM)
         return _Law(p_mass[kept] / q_mass[kept], q_mass[kept])
     width = np.diff(grid)
     inner_q, inner_p = q_mass[1:-1], p_mass[1:-1]
@@ -191,7 +197,13 @@ def _one(noise: float, reach: float, upper: bool, signed: bool) -> _Law:
     share = min(p_mass[0] / grid[0], q_mass[0])
     masses[0] += share
     masses[-1] += q_mass[-1]
-    return _Law(grid, masses, float(q_mass[0] - share), float(p_mass[-1]))
+    infinite = p_mass[-1] + inner_p[inner_q < _SMALLEST_SUM].sum()
+    return _Law(grid, masses, float(q_mass[0] - share), float(infinite))
+
+
+def _underflown(count: int, largest_loss: float) -> float:
+    """Bound on the mean that is lost where so many products of masses and shares underflow."""
+    return count * _SMALLEST * math.exp(largest_loss)
 
 
 def _normal_masses(points: Array) -> Array:
@@ -225,8 +237,9 @@ def _added(
         right is None,
     )
     if upper:
+        infinite += _underflown(2 * left.values.size * other.values.size, math.log(grid[-1]))
         return _trimmed_upper(_Law(grid, masses[1:], float(masses[0]), infinite), may_lose)
-    kept = masses > 0.0
+    kept = (masses > _SMALLEST_SUM) & (means > _SMALLEST_SUM)
     return _trimmed_lower(_Law(means[kept] / masses[kept], masses[kept]), may_lose)
 
 

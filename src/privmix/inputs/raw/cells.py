@@ -311,9 +311,12 @@ def _stripped(value: object, form: TextFormat) -> object:
 
 
 def _integers(column: Column) -> list[int]:
-    """Return the categories that are integers; for hashed ones, a large one that may be there."""
+    """Return the categories that are integers; for hashed ones and times, a large one that may be there."""
     if isinstance(column, CategoricalColumn) and column.categories is None:
         return [FIRST_ROUNDED]
+    if isinstance(column, DatetimeColumn) and column.format is not None:
+        latest = datetime.max.strftime(column.format)
+        return [int(latest)] if re.fullmatch("[0-9]{1,100}", latest) else []
     categories: Iterable[str] = getattr(column, "categories", None) or ()
     return [int(text) for text in categories if re.fullmatch("-?[0-9]{1,100}", text)]
 
@@ -410,6 +413,9 @@ def _boolean(text: str, column: BooleanColumn) -> bool:
 def _time(value: object, column: DatetimeColumn) -> datetime:
     form = column.format
     try:
+        # One missing value makes doubles of a column's integers.
+        if isinstance(value, float | Decimal) and -1e40 < value < 1e40 and value % 1 == 0:
+            value = int(value)
         if form is not None and isinstance(value, str | int) and not isinstance(value, bool):
             value = datetime.strptime(str(value).strip(), form)
         elif isinstance(value, str):
@@ -418,7 +424,7 @@ def _time(value: object, column: DatetimeColumn) -> datetime:
             value = datetime(value.year, value.month, value.day)
         if isinstance(value, datetime):
             return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
+    except (ValueError, ArithmeticError):  # beyond Python's years; a decimal that is no number
         pass
     allowed = f"an ISO 8601 date or time such as {column.earliest}"
     if form is not None:

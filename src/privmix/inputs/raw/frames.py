@@ -123,7 +123,10 @@ def plain(value: Any) -> Any:
 
 def _column(series: Any) -> pa.ChunkedArray | NDArray[Any]:
     """Return a column of numbers, texts or times as Arrow's, any other as objects."""
-    series = from_categories(series)
+    series, name = from_categories(series), series.name
+    if getattr(series.dtype, "kind", "") == "c":  # one such number made all others ones
+        allowed = "a column of numbers, texts, booleans or dates, or of objects"
+        _validate.fail(str(name), allowed, f"{series.dtype}")
     if str(series.dtype) != "object":
         try:
             cells = pa.array(series, from_pandas=True)
