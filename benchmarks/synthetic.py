@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument(
         "--learners", nargs="+", choices=LEARNERS, default=["logistic", "mlp", "forest"]
     )
-    parser.add_argument("--cache", type=Path, default=Path("/tmp/privmix-benchmarks"))
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "privmix")
     options = parser.parse_args()
     data = DATASETS[options.dataset](Path(os.environ["PRIVMIX_DATA"]), options.cache)
     plan = plan_of(data, options.epsilon, options.design)
