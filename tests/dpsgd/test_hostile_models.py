@@ -315,7 +315,7 @@ def test_a_stale_checkpoint_is_not_taken_for_this_trainings(tmp_path):
     plan, head = make_plan(), LinearHead(Pooled())
     due = fit(IMAGES, LABELS, plan, model=head, out=tmp_path / "a", test_seed=1).state
     hidden = tmp_path / ".b.run"
-    hidden.mkdir()
+    hidden.mkdir(mode=0o700)
     strange = head.initial_parameters(plan.config) + 7.0
     tensors = {"parameters": strange, "velocity": strange, "step": np.array([4])}
     (hidden / trainer._STATE_NAME).write_bytes(save(tensors))
