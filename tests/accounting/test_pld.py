@@ -11,7 +11,6 @@ from privmix.accounting import (
     GaussianEvent,
     PoissonGaussianEvent,
     SignedGaussianEvent,
-    UniformGaussianEvent,
     account,
     gdp_delta,
     gdp_epsilon,
@@ -174,14 +173,6 @@ def test_profile_agrees_with_single_deltas():
     assert (np.diff(profile) <= 0.0).all()
     gaussian = delta_profile(GaussianEvent(noise_multiplier=1.0), epsilons)
     assert gaussian == pytest.approx([gdp_delta(1.0, e) for e in epsilons], rel=1e-9)
-
-
-def test_no_loss_distribution_without_replacement():
-    event = UniformGaussianEvent(num_records=100, mix_size=10, noise_multiplier=2.0)
-    assert epsilon_bounds(event, 1e-5) is None
-    assert epsilon_upper(event, [1e-5]) is None
-    assert delta_bounds(event, 1.0) is None
-    assert delta_profile(event, np.array([0.0, 1.0])) is None
 
 
 @pytest.mark.parametrize(
