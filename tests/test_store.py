@@ -79,7 +79,9 @@ def test_no_private_fact_reaches_the_folder(tmp_path):
         {"design": "poisson", "mix_size": 20, "num_mixtures": 50},
         {"design": "stratified", "rows_per_class": 20},
     ):
-        plan = plan_release(schema, target_epsilon=3.0, target_delta=1e-6, **options)
+        plan = plan_release(
+            schema, target_epsilon=3.0, target_delta=1e-6, preprocessing=(), **options
+        )
         a = release(*first, plan, out=tmp_path / f"{plan.design}-a")
         b = release(*second, plan, out=tmp_path / f"{plan.design}-b")
         listing = [

@@ -222,8 +222,8 @@ FAULTS: list[Fault] = [
         ),
         (
             "labels have the features' noise",
-            "        return self.label_noise_multiplier\n\n    @property\n    def row_width",
-            "        return self.feature_noise_multiplier\n\n    @property\n    def row_width",
+            'no label noise")\n        return self.label_noise_multiplier',
+            'no label noise")\n        return self.feature_noise_multiplier',
         ),
         (
             "half of the rows are charged",
@@ -385,10 +385,13 @@ FAULTS: list[Fault] = [
             "    hasher = hashlib.sha256(context)\n",
             "    hasher = hashlib.sha256()\n",
         ),
+    ),
+    *_faults(
+        _in("running/finished", "features/test_extraction.py"),
         (
             "others may read the parts",
-            "write_durably(path, key + features.tobytes(), mode=0o600)",
-            "write_durably(path, key + features.tobytes())",
+            "hashlib.sha256(content).digest() + content, mode=0o600)",
+            "hashlib.sha256(content).digest() + content)",
         ),
     ),
     *_faults(
@@ -401,7 +404,7 @@ FAULTS: list[Fault] = [
     ),
     *_faults(
         _in(
-            "learners/discriminant",
+            "theory/spectrum",
             "learners/test_noise_aware.py::test_weights_become_consistent_where_the_uncorrected_ones_stay_biased",
             "learners/test_noise_aware.py",
         ),
@@ -525,7 +528,7 @@ FAULTS: list[Fault] = [
             "test_ledger.py",
             "test_verification.py",
         ),
-        ("a run goes on with other records", "if journal.context != context:", "if False:"),
+        ("a run goes on with other records", "if facts.context != context:", "if False:"),
         (
             "others may read the key",
             "journal.model_dump_json().encode(), mode=0o600)",
@@ -538,8 +541,8 @@ FAULTS: list[Fault] = [
         ),
         (
             "a run is not charged",
-            "        charge(journal.run_id)\n",
-            "        pass\n",
+            "    charge(facts.run_id)\n",
+            "    pass\n",
         ),
     ),
     *_faults(
