@@ -484,7 +484,7 @@ def test_a_folder_that_is_not_this_commands_own_is_left_alone(run, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     kept.symlink_to(tmp_path / "elsewhere")
     _, told = run(*release, fails=2)
-    assert "a link" in told and not list((tmp_path / "elsewhere").iterdir())
+    assert "a symbolic link" in told and not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_features_are_for_their_owner_and_follow_no_link(run, tmp_path):

@@ -443,21 +443,32 @@ class TestSignals:
 
     @pytest.mark.parametrize(("signum", "status", "word"), SIGNALS)
     def test_before_anything_is_begun(self, tmp_path, signum, status, word):
-        os.mkfifo(tmp_path / "schema.json")
-        words = ["plan", "--schema", tmp_path / "schema.json", "--epsilon", 1, "--delta", 1e-5]
-        process = command(*words)
-        writer = []
+        code = """
+import os, pathlib, sys, time
+from privmix.cli import _common, main
 
-        def is_read() -> bool:
-            try:
-                writer.append(os.open(tmp_path / "schema.json", os.O_WRONLY | os.O_NONBLOCK))
-            except OSError:
-                return False
-            return True
+def wait(*_):
+    pathlib.Path(os.environ["REACHED"]).touch()
+    time.sleep(100)
 
-        code, line = stopped(process, signum, is_read)
-        os.close(writer[0])
-        assert code == status
+_common.read_text = wait
+sys.argv[0] = "privmix"
+main()
+"""
+        words = ["plan", "--schema", "schema.json", "--epsilon", "1", "--delta", "1e-5"]
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *words],
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "REACHED": str(tmp_path / "x"),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        found, line = stopped(process, signum, (tmp_path / "x").exists)
+        assert found == status
         assert line == f"error: {word}: nothing is left behind that another run would go on from"
 
 
