@@ -400,9 +400,13 @@ class TestLearning:
         np.testing.assert_allclose(even.decision_function(x) - own, np.log(4), atol=0.15)
 
     def test_a_prior_needs_counts_or_an_intercept(self, sealed):
-        with pytest.raises(InvalidInputError, match="without class counts and without an intercept"):
+        with pytest.raises(
+            InvalidInputError, match="without class counts and without an intercept"
+        ):
             AdaptiveClassifier(class_prior=[1, 1, 1]).fit(sealed)
-        with pytest.raises(InvalidInputError, match="without class counts and without an intercept"):
+        with pytest.raises(
+            InvalidInputError, match="without class counts and without an intercept"
+        ):
             NoiseAwareClassifier(class_weight="balanced").fit(sealed)
 
     def test_other_designs_are_refused(self, tmp_path, poisson_plan):

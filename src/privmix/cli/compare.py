@@ -22,7 +22,9 @@ def compare_command(
             metavar="SYNTHETIC", help="Synthetic records, or a release to draw them from."
         ),
     ],
-    label: Annotated[str, typer.Option(help="Name of REAL's label column; SYNTHETIC's may be another.")] = "label",
+    label: Annotated[
+        str, typer.Option(help="Name of REAL's label column; SYNTHETIC's may be another.")
+    ] = "label",
     html: Annotated[Path | None, typer.Option(help="Write a page here as well.")] = None,
     seed: Annotated[int, typer.Option(help="Of the samples and models.")] = 0,
     as_json: Json = False,
