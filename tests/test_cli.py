@@ -335,7 +335,7 @@ PLAN = ["plan", "--num-records", 100, "--num-classes", 3, "--num-features", 5]
             "noise-multiplier",
         ),
         (["frobnicate"], "frobnicate"),
-        (["verify", "no-such-folder"], "no-such-folder.*sealed release"),
+        (["verify", "no-such-folder"], "no-such-folder: .*no such folder"),
         (["train", "no-such-folder", "--out", "m.safetensors"], "no-such-folder"),
         (
             ["train", "no-such-folder", "--out", "m", "--learner", "magic"],

@@ -88,6 +88,32 @@ def test_bad_arguments_leave_nothing_behind(release, tmp_path, words):
     assert not (release.folder / "a.csv").exists()
 
 
+@pytest.mark.parametrize("prior", ["[1,", "much", "1,2,3"])
+def test_a_wrong_prior_is_told_all_that_are_accepted(release, tmp_path, prior):
+    words = ("--num-records", 10, "--out", tmp_path / "a.csv", "--class-prior", prior)
+    told = str(run("synthesize", release.folder, *words).exception)
+    assert "counts, estimated, equal, or a JSON list of numbers" in told
+
+
+@pytest.mark.parametrize("own", [None, "outcome"])
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_synthetic_labels_may_have_another_name_than_the_records(release, tmp_path, ending, own):
+    x, y = make_data(make_schema(), 600)
+    real, made = tmp_path / "real.csv", tmp_path / f"made.{ending}"
+    frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(x.shape[1])])
+    frame.assign(died=y).to_csv(real, index=False)
+    named = () if own is None else ("--label", own)
+    run("synthesize", release.folder, "--num-records", 600, "--out", made, *named)
+    told = run("compare", real, made, "--label", "died", "--json")
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["models"]["linear"]["synthetic"] > 0.7
+    if own is None:  # a file without its facts
+        made.with_name(made.name + ".json").unlink()
+        assert run("compare", real, made, "--label", "died", "--json").exit_code == 0
+    wrong = run("compare", made, real, "--label", own or "label", "--json")
+    assert "label: expected a column" in str(wrong.exception)
+
+
 def test_records_are_compared_with_a_file_or_a_release(release, tmp_path):
     x, y = make_data(make_schema(), 600)
     np.savez(tmp_path / "real.npz", features=x, labels=y)
@@ -101,5 +127,8 @@ def test_records_are_compared_with_a_file_or_a_release(release, tmp_path):
     assert "eyes only" in page.read_text()
     second = run("compare", tmp_path / "real.npz", release.folder)
     assert second.exit_code == 0 and "Distance to the nearest record" in second.stdout
+    assert "\\n" not in second.stdout and len(second.stdout.splitlines()) > 20
+    warning = found["warning"]
+    assert warning not in second.stdout and second.stderr.count(warning) == 1
     again = run("compare", tmp_path / "real.npz", release.folder, "--html", page)
     assert isinstance(again.exception, privmix.InvalidInputError)

@@ -87,7 +87,10 @@ def test_evaluation_tells_of_every_class(table):
     found = json.loads(run(*words, "--json"))
     assert found["accuracy"] == found["recall"]["yes"] == found["auc"] == 1.0
     assert 0.6 < found["majority_accuracy"] < 0.8
-    assert "confusion" in run(*words)
+    lines = run(*words).splitlines()
+    no, yes = (sum(found["confusion"][name].values()) for name in ("no", "yes"))
+    start = lines.index("confusion:")
+    assert lines[start + 1 : start + 3] == [f"  no: no {no}, yes 0", f"  yes: no 0, yes {yes}"]
 
 
 def test_training_overwrites_no_model_unasked(table, tmp_path):

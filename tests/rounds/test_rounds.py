@@ -26,7 +26,7 @@ from privmix import (
 )
 from privmix.accounting import ComposedEvent, GaussianEvent, account
 from privmix.planning.plan import PrivacyUnit
-from privmix.preprocess import Center, Intercept, UnitNorm
+from privmix.preprocess import Center, ClassCounts, Intercept, UnitNorm
 from privmix.publishing.folder import file_digests, part_layout
 from privmix.rng import MasterKey
 from privmix.rounds import residuals
@@ -379,10 +379,34 @@ class TestLearning:
         never = AdaptiveClassifier(class_prior=[1, 0]).fit(rare)
         assert (never.predict(x) == 0).all()
 
-    def test_a_prior_needs_an_intercept(self, sealed):
-        with pytest.raises(InvalidInputError, match="none for a release without an intercept"):
+    def test_charged_counts_serve_a_prior_without_an_intercept(self, tmp_path):
+        schema = Schema(classes=[0, 1], num_features=6, num_records=4000, feature_clip_norm=3.0)
+        plan = plan_release(
+            schema,
+            target_epsilon=2.0,
+            target_delta=1e-5,
+            design="adaptive",
+            preprocessing=[ClassCounts(budget_share=0.02), Center(budget_share=0.02), UnitNorm()],
+            num_mixtures=200,
+        )
+        made = release(*blobs(4000, [0.8, 0.2]), plan, out=tmp_path / "out", test_seed=3)
+        x, _ = blobs(500, [0.8, 0.2], seed=1)
+        plain = AdaptiveClassifier().fit(made)
+        own = plain.logit_scale_ * plain.decision_function(x)
+        counted = AdaptiveClassifier(class_prior="counts").fit(made)
+        np.testing.assert_allclose(counted.decision_function(x), own, rtol=1e-5, atol=1e-6)
+        assert abs(counted.class_prior_[1] - 0.2) < 0.02
+        even = NoiseAwareClassifier(class_weight="balanced").fit(made)
+        np.testing.assert_allclose(even.decision_function(x) - own, np.log(4), atol=0.15)
+
+    def test_a_prior_needs_counts_or_an_intercept(self, sealed):
+        with pytest.raises(
+            InvalidInputError, match="without class counts and without an intercept"
+        ):
             AdaptiveClassifier(class_prior=[1, 1, 1]).fit(sealed)
-        with pytest.raises(InvalidInputError, match="none for a release without an intercept"):
+        with pytest.raises(
+            InvalidInputError, match="without class counts and without an intercept"
+        ):
             NoiseAwareClassifier(class_weight="balanced").fit(sealed)
 
     def test_other_designs_are_refused(self, tmp_path, poisson_plan):

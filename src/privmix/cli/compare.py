@@ -22,7 +22,9 @@ def compare_command(
             metavar="SYNTHETIC", help="Synthetic records, or a release to draw them from."
         ),
     ],
-    label: Annotated[str, typer.Option(help="Name of the label column.")] = "label",
+    label: Annotated[
+        str, typer.Option(help="Name of REAL's label column; SYNTHETIC's may be another.")
+    ] = "label",
     html: Annotated[Path | None, typer.Option(help="Write a page here as well.")] = None,
     seed: Annotated[int, typer.Option(help="Of the samples and models.")] = 0,
     as_json: Json = False,
@@ -40,7 +42,7 @@ def compare_command(
     """
     from privmix.comparing.measures import WARNING, compare
     from privmix.comparing.page import to_html, to_text
-    from privmix.comparing.sources import draw_columns, read_columns
+    from privmix.comparing.sources import draw_columns, read_columns, read_synthetic
 
     if html is not None and html.exists():
         _validate.fail("--html", "a new file", f"{html}, which exists")
@@ -50,11 +52,12 @@ def compare_command(
         if synthetic.is_dir():
             made = draw_columns(synthetic, max(records.num_rows, 1000), seed, label)
         else:
-            made = read_columns(synthetic, label)
+            made = read_synthetic(synthetic, label)
         found = compare(records, made, label, seed=seed)
     if html is not None:
         write_text(html, to_html(found), new=True)
     if as_json:
         print_json(found)
     else:
-        OUT.print(to_text(found), markup=False, end="")
+        for line in to_text(found).splitlines():
+            OUT.print(line, markup=False)

@@ -210,6 +210,11 @@ def _shortened(result: dict[str, Any]) -> dict[str, Any]:
             name, value = "lowest recall", {key: r for r, key in known[:_SHOWN_CLASSES]}
         elif name.endswith("_interval"):
             value = f"{value[0]:.4g} to {value[1]:.4g}"
+        elif name == "confusion":
+            value = {
+                key: ", ".join(f"{other} {count}" for other, count in row.items())
+                for key, row in value.items()
+            }
         elif name == "top_confusions":
             value = {f"{one['class']} taken for {one['predicted']}": one["count"] for one in value}
         shown[name] = value

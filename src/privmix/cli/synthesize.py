@@ -13,6 +13,9 @@ from privmix import _validate
 from privmix.accounting.guarantee import NotPrivateWarning
 from privmix.cli._common import Json, app, print_facts, print_json, progress_bar, warn_of
 
+_NAMED_PRIORS = ("counts", "estimated", "equal")
+_PRIORS = f"{', '.join(_NAMED_PRIORS)}, or a JSON list of numbers, one a class, such as [0.7, 0.3]"
+
 
 @app.command("synthesize", no_args_is_help=True)
 def synthesize_command(
@@ -65,12 +68,12 @@ def synthesize_command(
 
 
 def _prior(text: str | None) -> str | list[float] | None:
-    if text is None or not text.startswith("["):
+    if text is None or text in _NAMED_PRIORS:
         return text
     try:
         numbers = json.loads(text)
     except ValueError:
         numbers = None
     if not isinstance(numbers, list) or not all(type(n) in (int, float) for n in numbers):
-        _validate.fail("--class-prior", "a JSON list of numbers, one a class", repr(text))
+        _validate.fail("--class-prior", _PRIORS, repr(text))
     return [float(n) for n in numbers]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from privmix import _validate
 from privmix.cli._common import OUT, Json, app, print_json
 
 
@@ -38,6 +39,8 @@ def verify_command(
     from privmix.dpsgd.model_certificate import is_model_folder, verify_model
     from privmix.publishing.verification import verify
 
+    if not folder.exists():
+        _validate.fail(str(folder), "a release or model folder", "no such folder")
     check = verify_model if is_model_folder(folder) else verify
     outcome = check(folder, expect_digest=expect_digest, signers=signer, identity=identity)
     if as_json:

@@ -63,8 +63,8 @@ def tables(found: dict[str, Any]) -> Iterator[Table]:
 
 
 def to_text(found: dict[str, Any]) -> str:
-    """Return a comparison as plain text."""
-    parts = [found["warning"], ""]
+    """Return a comparison as plain text, but for its warning."""
+    parts = []
     for title, header, lines in tables(found):
         shown = lines[:_MOST_LINES]
         rows = [header, *shown]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,11 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from privmix import _validate
+from privmix.foreign.files import MOST_JSON_BYTES, read_file
 from privmix.learners.synthesis import synthesize
+from privmix.learners.synthetic_file import sidecar_path
+
+_USUAL_LABEL = "label"
 
 
 def read_columns(path: Path, label: str) -> pa.Table:
@@ -21,6 +26,47 @@ def read_columns(path: Path, label: str) -> pa.Table:
         InvalidInputError: Another file, one that cannot be read, or one without the label.
 
     """
+    table = _read(path, label)
+    if label not in table.column_names:
+        _validate.fail(f"{path}: label", f"a column, given by --label, named {label}", "none")
+    return _expanded(table)
+
+
+def read_synthetic(path: Path, label: str) -> pa.Table:
+    """Read a file of synthetic records; its label column gets the name ``label``.
+
+    Without a column of that name it is the one that the facts beside the file name, else
+    ``label``, as ``synthesize`` calls it unless told otherwise.
+
+    Raises:
+        InvalidInputError: As of :func:`read_columns`.
+
+    """
+    table = _read(path, label)
+    names = table.column_names
+    if label in names:
+        return _expanded(table)
+    own = _label_beside(path)
+    if own not in names:
+        _validate.fail(f"{path}: label", f"a column, given by --label, named {label}", "none")
+    return _expanded(table.rename_columns([label if name == own else name for name in names]))
+
+
+def _label_beside(path: Path) -> str:
+    beside = sidecar_path(path)
+    if not beside.is_file():
+        return _USUAL_LABEL
+    try:
+        facts = json.loads(read_file(beside, MOST_JSON_BYTES))
+    except ValueError:
+        return _USUAL_LABEL
+    names = facts.get("label_columns") if isinstance(facts, dict) else None
+    known = isinstance(names, list) and len(names) == 1 and isinstance(names[0], str)
+    return str(names[0]) if known and names is not None else _USUAL_LABEL
+
+
+def _read(path: Path, label: str) -> pa.Table:
+    """Read a table as it stands, but for arrays, whose labels are called ``label``."""
     _validate.regular_file(path)
     suffix = path.suffix.lower()
     try:
@@ -35,9 +81,7 @@ def read_columns(path: Path, label: str) -> pa.Table:
     except (pa.ArrowException, OSError, KeyError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         _validate.fail(str(path), "a readable table", reason)
-    if label not in table.column_names:
-        _validate.fail(f"{path}: label", f"a column, given by --label, named {label}", "none")
-    return _expanded(table)
+    return table
 
 
 def draw_columns(folder: Path, num_records: int, seed: int, label: str) -> pa.Table:

@@ -17,7 +17,7 @@ from privmix.learners.base import (
     Vector,
     as_release,
 )
-from privmix.learners.shares import ClassPrior, ClassWeight, denoised, prediction_prior
+from privmix.learners.shares import ClassPrior, ClassWeight, Sizes, denoised, prediction_prior
 from privmix.publishing.release import Release
 from privmix.rounds.public_model import PublicModel, Weights
 
@@ -46,13 +46,15 @@ class AdaptiveClassifier(LinearClassifier):
     the curvature, which is seldom less: the scale is between 1 and what would be best.
 
     **Prior.** The model predicts by the records' own class sizes as far as records have an
-    intercept (``privmix.preprocess.Intercept``). A ``class_prior`` replaces them: weights of the
-    first round are zero, so that its rows count classes along the intercept.
+    intercept (``privmix.preprocess.Intercept``). A ``class_prior`` replaces them. The sizes are the
+    class counts that the release has paid for. Without such, weights of the first round are zero, so
+    that its rows count classes along the intercept.
 
     Args:
         class_prior: Prior of the classes at prediction: K numbers, none negative, of any positive sum;
-            ``uniform``; ``estimated``, that of the records as the first round shows it; or None for
-            that of the records, as the rounds have learnt it.
+            ``uniform``; ``counts`` that the release has paid for; ``estimated``, that of the records
+            as counts or else the first round show it; or None for that of the records, as the rounds
+            have learnt it.
         class_weight: ``balanced``: a uniform prior, by scikit-learn's name.
 
     Attributes:
@@ -79,7 +81,7 @@ class AdaptiveClassifier(LinearClassifier):
 
         Raises:
             InvalidInputError: Another design, a prior that is none, or one for a release whose
-                preprocessing has no intercept.
+                preprocessing has neither class counts nor an intercept.
 
         """
         release = as_release(release)
@@ -104,11 +106,19 @@ def learn_rounds(
     coef = weights / published.feature_clip_norm
     if class_prior is None and class_weight is None:
         return Learnt(coef, np.zeros(len(coef)), scale, None)
-    sizes = round_class_sizes(published, pairs[0][1])
+    sizes = _class_sizes(published, pairs[0][1])
     prior = prediction_prior(class_prior, class_weight, sizes, None, release)
     assert prior is not None
     intercept = np.log(prior) - np.log(sizes)
     return Learnt(scale * coef, intercept, 1.0, prior)
+
+
+def _class_sizes(release: Release, rows: NDArray[np.float32]) -> Vector:
+    """Return the classes' shares of the records: as counted, else as the first round shows them."""
+    counted = getattr(release.preprocessor, "counted", None)
+    if counted is not None:
+        return Sizes.of(*counted).shares
+    return round_class_sizes(release, rows)
 
 
 def _pairs(release: Release) -> Iterator[tuple[Weights, NDArray[np.float32]]]:
@@ -136,7 +146,8 @@ def round_class_sizes(release: Release, rows: NDArray[np.float32]) -> Vector:
     last = None if done is None or not done.steps else done.steps[-1]
     share = getattr(last, "share", None) if getattr(last, "step", "") == "intercept" else None
     if share is None:
-        _validate.fail("class_prior", "none for a release without an intercept", "some")
+        allowed = "none for a release without class counts and without an intercept"
+        _validate.fail("class_prior", allowed, "some")
     num_classes = release.num_classes
     length = np.sqrt(1 - 1 / num_classes)
     mechanism: Any = release.certificate.mechanism

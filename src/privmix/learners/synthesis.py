@@ -63,6 +63,7 @@ class SyntheticFacts(FrozenModel):
             post-processing and cost nothing.
         private: False for a release made with a test seed.
         target: What labels are.
+        label_columns: Names of the label columns.
         num_records: How many records were asked for.
         seed: Of the draw.
         class_prior: Where the classes' shares are from: ``given``, ``counts``, ``estimated`` from
@@ -84,6 +85,7 @@ class SyntheticFacts(FrozenModel):
     guarantee: str | None
     private: bool
     target: Target
+    label_columns: tuple[str, ...] = ()
     num_records: int
     seed: int
     class_prior: str | None
@@ -417,6 +419,7 @@ class Synthesizer:
             guarantee=None if certificate is None else certificate.guarantee.statement,
             private=certificate is not None and certificate.private,
             target=self._target,
+            label_columns=self.names,
             num_records=num_records,
             seed=self.seed,
             class_prior=self._prior_source,
