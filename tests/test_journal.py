@@ -504,7 +504,9 @@ class TestFoldersOfOthers:
 
 
 def test_nothing_to_resume(tmp_path, plan):
-    with pytest.raises(InvalidInputError, match="a run that was cut off, to resume"):
+    with pytest.raises(
+        InvalidInputError, match="nothing to resume; expected a run that was cut off"
+    ):
         release(*make_data(plan.data_schema, 60), plan, out=tmp_path / "r", resume=True)
     assert list(tmp_path.iterdir()) == []
 

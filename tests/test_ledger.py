@@ -617,7 +617,7 @@ class TestFiles:
         with closing(sqlite3.connect(ledger.path)) as other:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(
-                InvalidInputError, match=r"over 0\.3 seconds; .* nothing was charged"
+                InvalidInputError, match=r"over 0\.3 seconds, .* nothing was charged"
             ):
                 ledger.charge("d", EVENT)
         assert time.monotonic() - started < 5
