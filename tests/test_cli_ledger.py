@@ -108,8 +108,8 @@ class TestAccount:
         ("names", "words"),
         [
             (("model", "uniform"), "one neighbouring relation.*model .add_.*uniform .replace_one"),
-            (("transposed", "counted"), "one neighbouring relation; .*transposed .replace_one"),
-            (("patients", "model"), "one kind of unit; .*patients .patient., .*model .record."),
+            (("transposed", "counted"), "one neighbouring relation, .*transposed .replace_one"),
+            (("patients", "model"), "one kind of unit, .*patients .patient., .*model .record."),
         ],
     )
     def test_folders_without_a_common_account_are_refused_by_name(self, run, made, names, words):  # noqa: F811

@@ -204,7 +204,10 @@ class TestBadFiles:
     def test_empty_and_garbled_files(self, tmp_path, name):
         for content in (b"", b"\x00garbage"):
             (tmp_path / name).write_bytes(content)
-            self.refused(tmp_path / name, name, label="label", features_key="x", label_key="y")
+            keys = (
+                {"features_key": "x", "label_key": "y"} if name == "t.npz" else {"label": "label"}
+            )
+            self.refused(tmp_path / name, name, **keys)
 
     def test_names_that_are_not_utf8(self, tmp_path):
         (tmp_path / "t.csv").write_bytes(b"caf\xe9,label\n1,a\n")
