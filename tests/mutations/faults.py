@@ -387,6 +387,19 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
+        _in("mechanism/residual", "rounds/test_rounds.py"),
+        (
+            "rounds have half of their noise",
+            "noise_stddev(self.noise_multiplier, self.residual_grid.sensitivity * sensitivity)",
+            "noise_stddev(self.noise_multiplier / 2, self.residual_grid.sensitivity * sensitivity)",
+        ),
+        (
+            "one round is charged for all",
+            "GaussianEvent(noise_multiplier=self.noise_multiplier, count=self.num_rounds)",
+            "GaussianEvent(noise_multiplier=self.noise_multiplier, count=1)",
+        ),
+    ),
+    *_faults(
         _in("running/finished", "features/test_extraction.py"),
         (
             "others may read the parts",
