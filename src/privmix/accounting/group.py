@@ -12,8 +12,6 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from scipy.optimize import brentq
-
 from privmix.accounting.events import (
     AllocationGaussianEvent,
     ComposedEvent,
@@ -24,6 +22,7 @@ from privmix.accounting.events import (
     per_record,
     simple_events,
 )
+from privmix.accounting.search import root
 
 _LARGEST_EPSILON = 5e3
 
@@ -117,9 +116,8 @@ def chained_epsilon(step_delta: Callable[[float], float], delta: float, size: in
     low = high
     while low > 1e-9 and log_excess(low / 2) <= 0:
         low /= 2
-    clipped = brentq(lambda e: max(log_excess(e), -50.0), low / 2, low, xtol=1e-12, rtol=1e-7)
+    epsilon = root(lambda e: max(log_excess(e), -50.0), low / 2, low, xtol=1e-12, rtol=1e-7)
     # On the safe side of the root, whatever its rounding.
-    epsilon = float(clipped)
     while log_excess(epsilon) > 0:
         epsilon *= 1 + 1e-7
     return size * epsilon
