@@ -152,6 +152,19 @@ def print_json(value: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
+def print_made(
+    facts: dict[str, Any], guarantee: Guarantee, folder: object, *, as_json: bool
+) -> None:
+    """Print what was made, with its digest among the facts, and what it guarantees."""
+    if as_json:
+        print_json({**facts, "guarantee": guarantee.model_dump(mode="json")})
+        return
+    print_facts(facts)
+    for line in guarantee.lines():
+        OUT.print(line)
+    OUT.print(verify_command_line(folder, facts["digest"]))
+
+
 def verify_command_line(folder: object, digest: str) -> str:
     """Return the command that checks a release or a model, as a shell takes it."""
     return f"check it with: privmix verify {shlex.quote(str(folder))} --expect-digest {digest}"

@@ -25,8 +25,10 @@ from privmix.cli._common import (
     status_line,
 )
 from privmix.cli._raw import (
+    AllowDownload,
     Device,
     ExtractorSpec,
+    FeaturesAsGiven,
     ImageColumn,
     MaxBadShare,
     MaxMissedShare,
@@ -80,18 +82,8 @@ def evaluate_command(
     ] = "wrong",
     max_bad_share: MaxBadShare = None,
     max_missed_share: MaxMissedShare = None,
-    allow_download: Annotated[
-        bool,
-        typer.Option(
-            "--allow-download", help="Let the extractor that the certificate names be downloaded."
-        ),
-    ] = False,
-    features_as_given: Annotated[
-        bool,
-        typer.Option(
-            "--features-as-given", help="Take TEST's vectors for the model's kind of features."
-        ),
-    ] = False,
+    allow_download: AllowDownload = False,
+    features_as_given: FeaturesAsGiven = False,
     as_json: Json = False,
 ) -> None:
     """Measure a model on labelled test data. The numbers are about the test set, not protected.

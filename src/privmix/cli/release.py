@@ -13,7 +13,6 @@ from privmix import _validate
 from privmix._validate import printable
 from privmix.cli._common import (
     ERR,
-    OUT,
     Design,
     FeaturesKey,
     Json,
@@ -27,14 +26,12 @@ from privmix.cli._common import (
     among,
     app,
     note_centring,
-    print_facts,
-    print_json,
+    print_made,
     progress_bar,
     read_schema,
     read_text,
     refuse_beside,
     refuse_without,
-    verify_command_line,
     warn_of,
 )
 from privmix.cli._flags import DesignFlags, LedgerFlags, StepFlags, with_flags
@@ -314,14 +311,8 @@ def release_command(
         "delta": certificate.delta,
         "digest": published.certificate_digest,
     }
-    if as_json:
-        print_json({**result, "guarantee": guarantee.model_dump(mode="json")})
-    else:
-        print_facts(result)
-        for line in guarantee.lines():
-            OUT.print(line)
-        copy = f"a copy of {location}" if location and "://" in location else location or out
-        OUT.print(verify_command_line(copy, published.certificate_digest))
+    copy = f"a copy of {location}" if location and "://" in location else location or out
+    print_made(result, guarantee, copy, as_json=as_json)
 
 
 def _check_vectors(

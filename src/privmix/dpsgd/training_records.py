@@ -15,7 +15,7 @@ from privmix.dpsgd.augmentation import Samples
 from privmix.dpsgd.training_plan import TrainingConfig
 from privmix.inputs.arrays import to_array
 from privmix.inputs.labels import LABEL_RULES, match_labels
-from privmix.inputs.owners import Units, match_units
+from privmix.inputs.owners import Owned, Units, match_units
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +34,7 @@ def require(*libraries: str) -> None:
 
 
 @dataclass(frozen=True, repr=False)
-class TrainingRecords:
+class TrainingRecords(Owned):
     """Private records. Never shown, never written.
 
     Attributes:
@@ -65,11 +65,6 @@ class TrainingRecords:
         if self.units is not None:
             hasher.update(self.units.digest())
         return hasher.digest()
-
-    def check_sampled(self) -> None:
-        """Raise ValueError for records of units of which a sample must be taken first."""
-        if self.units is not None:
-            raise ValueError("of records with units a sample must be taken before they are used")
 
     def sampled(self, stream: KeyStream, max_records_per_unit: int) -> TrainingRecords:
         """Return the records of a sample of each unit's, in their order, and nothing of the others."""

@@ -35,7 +35,7 @@ from privmix._validate import FrozenModel, InvalidInputError
 from privmix.foreign.files import read_file
 from privmix.publishing.allowed_signers import AllowedSigners, fingerprint, read_allowed_signers
 from privmix.publishing.certificate import FILE_NAME, SIGNATURE_NAME
-from privmix.running.journal import write_durably
+from privmix.running.durable import write_durably
 
 NAMESPACE = "privmix-certificate"
 

@@ -16,7 +16,8 @@ from pydantic import Field
 
 from privmix import _validate
 from privmix._validate import FrozenModel
-from privmix.running.journal import RunFolder, write_durably
+from privmix.running.durable import write_durably
+from privmix.running.journal import RunFolder
 
 STATE_NAME = "finished.json"
 _DIGEST_BYTES = 32

@@ -20,8 +20,9 @@ from pydantic import Field
 from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.rng import fresh_name
+from privmix.running.durable import write_durably
 from privmix.running.finished import check_made_again
-from privmix.running.journal import RunFolder, write_durably
+from privmix.running.journal import RunFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
