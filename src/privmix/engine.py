@@ -207,7 +207,7 @@ def read_records(
     max_bad_share: float = MAX_BAD_SHARE,
     max_memory: int | None,
     threads: int,
-    place: str = "max_memory",
+    position: str = "max_memory",
     progress: Progress | None = None,
 ) -> tuple[Records, int]:
     """Bound the records of a plan with a schema, in memory or left where they are.
@@ -219,7 +219,11 @@ def read_records(
     assert plan.data_schema is not None
     source = feature_source(features, plan.data_schema.num_features)
     layout = plan.memory(
-        source.shape[0], max_memory, threads, resident_bytes=source.resident_bytes, place=place
+        source.shape[0],
+        max_memory,
+        threads,
+        resident_bytes=source.resident_bytes,
+        position=position,
     )
     records = bound_records(
         source,

@@ -133,7 +133,7 @@ def write_text(path: Path, text: str, *, new: bool = False, mode: int = 0o666) -
 
 
 def read_schema(path: Path) -> Schema:
-    return Schema.from_json(read_text(path), place=str(path))
+    return Schema.from_json(read_text(path), position=str(path))
 
 
 def warn_of(guarantee: Guarantee) -> None:
@@ -183,7 +183,7 @@ def print_facts(facts: dict[str, Any]) -> None:
 
 
 class Pace:
-    """How fast a piece of work goes, from the first report on: what came before does not count."""
+    """How fast work goes, from the first report on: what came before does not count."""
 
     def __init__(self, unit: str) -> None:
         self._unit = unit

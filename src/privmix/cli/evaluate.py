@@ -232,7 +232,7 @@ def _usable(features: Any, labels: Any, scored: _Scored, *, strict: bool) -> NDA
         rule = LABEL_RULES[scored.target]
         vectors = np.asarray(labels, dtype=np.float64).reshape(len(labels), -1)
         good = np.asarray(np.all(rule.holds(vectors), axis=1))
-        allowed = f"finite features, and a label of {rule.allowed}"
+        allowed = f"finite features, and a label of {rule.expected}"
     if features.dtype.kind == "f":
         good &= np.isfinite(features).reshape(len(features), -1).all(axis=1)
     if strict and not good.all():

@@ -181,7 +181,7 @@ def release_command(
             ("epsilon", "delta", "schema", "design", "unit_column", "max_records_per_unit"), asked
         )
         refuse_beside("--plan, which states it", others | given | flags)
-        made = ReleasePlan.from_json(read_text(plan), place=str(plan))
+        made = ReleasePlan.from_json(read_text(plan), position=str(plan))
         recheck_plan(made)
     else:
         for option, value in (("--schema", schema), ("--epsilon", epsilon), ("--delta", delta)):
@@ -268,7 +268,7 @@ def release_command(
                 max_bad_share=shares.bad,
                 max_memory=limit,
                 threads=threads,
-                place="--max-memory",
+                position="--max-memory",
                 progress=progress,
             )
         _report_to_holder(records, made)

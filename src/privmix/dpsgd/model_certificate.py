@@ -269,7 +269,7 @@ def _metadata(certificate: ModelCertificate) -> dict[str, str]:
 
 def read_certificate(folder: str | Path) -> ModelCertificate:
     """Read a model folder's certificate; InvalidInputError if there is none."""
-    return ModelCertificate.from_json(_certificate_bytes(ForeignFolder(folder)), place=FILE_NAME)
+    return ModelCertificate.from_json(_certificate_bytes(ForeignFolder(folder)), position=FILE_NAME)
 
 
 def _certificate_bytes(files: ForeignFolder) -> bytes:
@@ -284,11 +284,11 @@ def read_state(folder: str | Path) -> dict[str, NDArray[Any]]:
 
 
 def _read_state(files: ForeignFolder) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    allowed, place = "a model file of privmix.dpsgd", files.place(MODEL_NAME)
+    allowed, position = "a model file of privmix.dpsgd", files.position(MODEL_NAME)
     content = files.read(MODEL_NAME, default_memory() // 2)
-    tensors, metadata = read_tensors(content, place, allowed)
+    tensors, metadata = read_tensors(content, position, allowed)
     if _HEADER not in metadata:
-        _validate.fail(place, allowed, "another one")
+        _validate.fail(position, allowed, "another one")
     return tensors, metadata
 
 
@@ -348,7 +348,7 @@ def _verified(folder: str | Path, find_origin: OriginCheck | None) -> Verificati
     try:
         raw = _certificate_bytes(files)
         digest = hashlib.sha256(raw).hexdigest()
-        certificate = ModelCertificate.from_json(raw, place=FILE_NAME)
+        certificate = ModelCertificate.from_json(raw, position=FILE_NAME)
         reasons = _reasons(files, certificate, raw)
     except (InvalidInputError, ArithmeticError, ValueError, OSError, MemoryError) as error:
         reasons = [f"{FILE_NAME}: not a model's certificate of format 1: {error}"]

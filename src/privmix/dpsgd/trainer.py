@@ -280,7 +280,7 @@ def check_training(
         _validate.fail("microbatch_size", allowed, config.microbatch_size)
     public = None
     if synthetic is not None:
-        public = check_records(*synthetic, config, place="synthetic", target="class")
+        public = check_records(*synthetic, config, position="synthetic", target="class")
     config.augmentation.check_input(config.input_shape, 0 if public is None else public.count)
     with deterministic(model.device):
         check_augmentation(config.augmentation, config.input_shape, model.device)

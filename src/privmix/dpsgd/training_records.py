@@ -93,7 +93,7 @@ def as_tensor(inputs: NDArray[Any], device: Any) -> Tensor:
     return tensor.float() / 255 if inputs.dtype == np.uint8 else tensor
 
 
-def as_inputs(inputs: ArrayLike, place: str) -> NDArray[Any]:
+def as_inputs(inputs: ArrayLike, position: str) -> NDArray[Any]:
     """Return inputs as an array, of a type that no record decides alone.
 
     Neighbouring data sets differ in one record, and all others must be trained on as the same numbers in
@@ -107,10 +107,10 @@ def as_inputs(inputs: ArrayLike, place: str) -> NDArray[Any]:
 
     """
     if _is_sequence(inputs):
-        are_bytes = {to_array(place, one).dtype == np.uint8 for one in inputs}  # type: ignore[union-attr]
+        are_bytes = {to_array(position, one).dtype == np.uint8 for one in inputs}  # type: ignore[union-attr]
         if len(are_bytes) > 1:
-            _validate.fail(place, "all of them bytes, or none", "both")
-    return to_array(place, inputs)
+            _validate.fail(position, "all of them bytes, or none", "both")
+    return to_array(position, inputs)
 
 
 def _is_sequence(inputs: object) -> bool:
@@ -119,16 +119,16 @@ def _is_sequence(inputs: object) -> bool:
     return not typed and hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__")
 
 
-def check_inputs(inputs: ArrayLike, shape: tuple[int, ...], place: str) -> NDArray[Any]:
+def check_inputs(inputs: ArrayLike, shape: tuple[int, ...], position: str) -> NDArray[Any]:
     """Return inputs as uint8 or float32, all finite, each of ``shape``; see :func:`as_inputs`."""
-    array = as_inputs(inputs, place)
+    array = as_inputs(inputs, position)
     if array.dtype.kind not in "fiu":
-        _validate.fail(place, "an array of real numbers", f"an array of {array.dtype}")
+        _validate.fail(position, "an array of real numbers", f"an array of {array.dtype}")
     if array.ndim != len(shape) + 1 or array.shape[1:] != shape:
         wanted = ", ".join(map(str, shape))
-        _validate.fail(place, f"shape (records, {wanted})", f"shape {array.shape}")
+        _validate.fail(position, f"shape (records, {wanted})", f"shape {array.shape}")
     if len(array) == 0:
-        _validate.fail(place, "at least one record", "none")
+        _validate.fail(position, "at least one record", "none")
     if array.dtype != np.uint8:
         array = _single(array)
         for start in range(0, len(array), _BLOCK):
@@ -136,7 +136,7 @@ def check_inputs(inputs: ArrayLike, shape: tuple[int, ...], place: str) -> NDArr
             bad = ~np.isfinite(block.reshape(len(block), -1)).all(axis=1)
             if bad.any():
                 first = start + int(np.flatnonzero(bad)[0])
-                _validate.fail(f"{place}[{first}]", "finite numbers", "NaN or infinity")
+                _validate.fail(f"{position}[{first}]", "finite numbers", "NaN or infinity")
     return array
 
 
@@ -161,7 +161,7 @@ def check_records(
     inputs: ArrayLike,
     labels: ArrayLike,
     config: TrainingConfig,
-    place: str = "inputs",
+    position: str = "inputs",
     *,
     target: Literal["class", "soft"] | None = None,
     units: ArrayLike | None = None,
@@ -172,7 +172,7 @@ def check_records(
         inputs: (count, *input_shape).
         labels: (count,) classes; (count, num_classes) weights where the target is ``soft``.
         config: The plan's.
-        place: What errors call the inputs.
+        position: What errors call the inputs.
         target: What labels are; the plan's by default.
         units: (count,) identifiers of the records' owners, for a plan that protects units.
 
@@ -181,7 +181,7 @@ def check_records(
             weights that are negative or do not add up to 1, a record without an owner.
 
     """
-    array = check_inputs(inputs, config.input_shape, place)
+    array = check_inputs(inputs, config.input_shape, position)
     soft = (target or config.target) == "soft"
     found: NDArray[Any] = (
         _weights(labels, config.num_classes) if soft else match_labels(labels, config.classes)

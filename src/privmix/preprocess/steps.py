@@ -428,8 +428,8 @@ def step_facts(steps: tuple[Step, ...], facts: RecordFacts) -> tuple[RecordFacts
         try:
             width = step.num_outputs(found[-1].num_features)
         except _validate.InvalidInputError as error:
-            place = f"preprocessing[{number}].{error.place}"
-            _validate.fail(place, error.allowed, error.received)
+            position = f"preprocessing[{number}].{error.position}"
+            _validate.fail(position, error.expected, error.got)
         found.append(found[-1].model_copy(update={"num_features": width}))
     return tuple(found)
 

@@ -269,7 +269,7 @@ def disagreements(found: FrozenModel, dues: Sequence[FrozenModel]) -> list[str]:
 
 
 def differences(
-    found: object, dues: Sequence[object], place: str = ""
+    found: object, dues: Sequence[object], position: str = ""
 ) -> list[tuple[str, object, object]]:
     """List (place, found, due) wherever a tree of plain data disagrees with all of several.
 
@@ -285,7 +285,7 @@ def differences(
             for difference in differences(
                 found.get(name),
                 [tree.get(name) for tree in trees],
-                f"{place}.{name}" if place else str(name),
+                f"{position}.{name}" if position else str(name),
             )
         ]
     if isinstance(found, tuple | list):
@@ -294,11 +294,11 @@ def differences(
             return [
                 difference
                 for i, value in enumerate(found)
-                for difference in differences(value, [row[i] for row in rows], f"{place}[{i}]")
+                for difference in differences(value, [row[i] for row in rows], f"{position}[{i}]")
             ]
-    if isinstance(found, float) and not place.startswith(_STATED):
+    if isinstance(found, float) and not position.startswith(_STATED):
         near = (
             isinstance(due, float) and math.isclose(found, due, rel_tol=_TOLERANCE) for due in dues
         )
-        return [] if any(near) else [(place, found, dues[0])]
-    return [] if any(found == due for due in dues) else [(place, found, dues[0])]
+        return [] if any(near) else [(position, found, dues[0])]
+    return [] if any(found == due for due in dues) else [(position, found, dues[0])]

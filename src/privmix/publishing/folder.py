@@ -208,7 +208,7 @@ def file_digests(folder: Path) -> dict[str, str]:
     opened = ForeignFolder(folder)
     entries = opened.entries()
     if entries.others:
-        _validate.fail(opened.place(min(entries.others)), "a regular file", "a link or a device")
+        _validate.fail(opened.position(min(entries.others)), "a regular file", "a link or a device")
     names = sorted(entries.files.keys() - {FILE_NAME, SIGNATURE_NAME})
     return {name: opened.digest(name) for name in names}
 

@@ -221,7 +221,7 @@ class RunFolder:
         self._begun = True
         content = self._journal_path.read_bytes()
         self._check_format(content)
-        journal = Journal.from_json(content, place=JOURNAL_NAME)
+        journal = Journal.from_json(content, position=JOURNAL_NAME)
         self._check_context(journal, context)
         here = library_versions()
         for name, begun in sorted(journal.libraries.items()):
@@ -241,7 +241,7 @@ class RunFolder:
         if not self._sealed_path.exists():
             allowed = f"the version of privmix that began it, or a new start without {self.folder}"
             _validate.fail(f"resuming {self.out}", allowed, "this one, which keeps more of a run")
-        sealed = Sealed.from_json(self._sealed_path.read_bytes(), place=SEALED_NAME)
+        sealed = Sealed.from_json(self._sealed_path.read_bytes(), position=SEALED_NAME)
         self._check_context(sealed, context)
         return sealed
 
@@ -431,15 +431,15 @@ def check_private(folder: Path, out: Path) -> None:
         facts = folder.lstat()
     except FileNotFoundError:
         return
-    place, remedy = f"out={out}", f"remove {folder}, or choose another --out"
+    position, remedy = f"out={out}", f"remove {folder}, or choose another --out"
     if not stat.S_ISDIR(facts.st_mode):
         received = "a symbolic link" if stat.S_ISLNK(facts.st_mode) else "a file"
-        _validate.fail(place, f"a folder of your own at {folder}; {remedy}", received)
+        _validate.fail(position, f"a folder of your own at {folder}; {remedy}", received)
     if facts.st_uid != os.geteuid():
-        _validate.fail(place, f"a folder of your own at {folder}; {remedy}", "another user's")
+        _validate.fail(position, f"a folder of your own at {folder}; {remedy}", "another user's")
     if facts.st_mode & 0o077:
         received = f"mode {stat.S_IMODE(facts.st_mode):03o}, which lets others in"
-        _validate.fail(place, f"a folder {folder} of mode 700; {remedy}", received)
+        _validate.fail(position, f"a folder {folder} of mode 700; {remedy}", received)
 
 
 def check_out(out: str | Path) -> Path:

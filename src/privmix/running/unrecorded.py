@@ -52,7 +52,7 @@ def _warn(events: tuple[Event, ...], delta: float, what: str) -> None:
         cost = format_epsilon(account(ComposedEvent(events=events), delta).epsilon)
         together = f"all {len(events)} times cost epsilon {cost} at delta {number(delta)} together"
     except InvalidInputError as error:
-        together = f"all {len(events)} times have no common account ({error.received})"
+        together = f"all {len(events)} times have no common account ({error.got})"
     warnings.warn(
         f"{what} spends on private records again in this process, without a ledger: if they are of "
         f"the same people, {together}, and more if later settings follow from earlier results; "
