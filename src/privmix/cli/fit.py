@@ -51,6 +51,7 @@ from privmix.cli._raw import (
 from privmix.inputs.owners import match_units
 from privmix.planning.plan import PrivacyUnit
 from privmix.schema import Schema
+from privmix.schema.table import PLAIN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -189,6 +190,7 @@ def fit_command(
     names, num_records, target = _public_facts(classes, num_records, facts)
     PrivacyUnit(unit_column, max_records_per_unit).check("add_or_remove_one")
     feature_names = None if facts is None else facts.feature_names
+    form = PLAIN if facts is None else facts.text_format
     raw: RawRecords | None = None
     identity: ExtractorIdentity | None = None
     shape: tuple[int, ...]
@@ -208,6 +210,7 @@ def fit_command(
             max_missed_share=shares.missed,
             target=target,
             classes=names,
+            form=form,
         )
         if target == "class" and label is None and not knows_labels(source):
             _validate.fail("--label", "the name of the label column", "nothing")
@@ -227,6 +230,7 @@ def fit_command(
             target=target,
             unit_column=unit_column,
             bytes_apart=True,
+            form=form,
         )
         check_names(str(source), data.feature_names, feature_names, "the schema's feature_names")
         shape = tuple(data.features.shape[1:])

@@ -14,7 +14,7 @@ from scipy.special import log_ndtr
 
 from privmix import _validate
 from privmix.accounting import gdp_mu_from
-from privmix.mechanism import Design
+from privmix.mechanism import LARGEST_ROUND_NOISE, Design
 from privmix.preprocess import Center, Intercept, Step, UnitNorm
 from privmix.schema import ClassBalance
 
@@ -39,6 +39,8 @@ _PACE_BUDGET = 0.1
 NUM_ROUNDS = 30
 # A row of a round must stand this many standard deviations out of its noise, or rounds wander.
 _LEAST_SIGNAL = 3.0
+# The noise of a plan is that of the central limit but for a few per cent.
+_MARGIN = 1.2
 # Early stopping is a ridge, of about the noise: the one that suits the sizes best is taken.
 _EARLY_STOPPING = (0.5, 1.0, 2.0)
 # Real classes do not scatter alike: on records set aside, rounds that see their own errors left a
@@ -144,7 +146,8 @@ def recommend_design(
     rows leave, (K / (n mu))^2 / 0.9, and stop early, which acts like a ridge on W of about the noise
     K / (2 n mu). A tenth is taken off their error, which depends on no model of the records. In a
     round, row k stands n mu / (K sqrt(J)) standard deviations out of its noise: below 3, class sums are
-    better than rounds, which then are not among the alternatives.
+    better than rounds, which then are not among the alternatives. Nor are they where their noise would be
+    beyond what the sampler draws, as for owners of thousands of records.
 
     Centring spends a share c of mu^2 on the mean, which leaves a mean of squared length a / c,
     a = d / (n mu)^2, in place of 1/4. Scaled to the clip norm, records vary by 1 / (3/4 + a/c) times
@@ -233,7 +236,10 @@ class _Sizes(NamedTuple):
 
     @property
     def suits_rounds(self) -> bool:
-        """Whether the row of a class stands out of the noise of a single round."""
+        """Whether the row of a class stands out of the noise of a single round, which can be drawn."""
+        noise = math.sqrt(NUM_ROUNDS / (1 - _PACE_BUDGET)) / self.mechanism_mu
+        if noise * _MARGIN > LARGEST_ROUND_NOISE:
+            return False
         return self.n * self.mechanism_mu / self.k >= _LEAST_SIGNAL * math.sqrt(NUM_ROUNDS)
 
     @property
