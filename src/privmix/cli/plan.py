@@ -10,7 +10,6 @@ import typer
 from rich.table import Table
 
 from privmix import _validate
-from privmix.accounting.guarantee import number
 from privmix.cli._common import (
     OUT,
     Design,
@@ -29,11 +28,10 @@ from privmix.cli._common import (
     write_text,
 )
 from privmix.cli._flags import DesignFlags, StepFlags, with_flags
-from privmix.mechanism import ResidualConfig
 from privmix.planning.flags import design_options, make_plan, preprocessing_steps
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.planning.rule import recommend_design
-from privmix.preprocess import Step, charged
+from privmix.planning.summary import plan_lines
 from privmix.running.resources import parse_bytes
 
 
@@ -153,42 +151,12 @@ def _explain(sizes: dict[str, Any], epsilon: float | None, delta: float, as_json
         OUT.print(line)
 
 
-def _describe_step(step: Step) -> str:
-    cost = "no cost"
-    for paid in charged((step,)):
-        cost = f"noise multiplier {paid.joint_noise:.6g}"
-    return f"{step.step} ({cost})"
-
-
 def _plan_table(plan: ReleasePlan) -> Table:
-    mechanism = plan.mechanism
     table = Table("", "", title="privmix plan", show_header=False)
-    told = plan.guarantee
-    spent = f"{number(told.epsilon)}, {number(told.delta)} ({mechanism.neighboring_relation})"
-    whose = "one record"
-    if plan.unit_column is not None:
-        whose = f"{plan.unit_column}, at most {plan.max_records_per_unit} records of each"
-    rows = [("design", plan.design), ("epsilon, delta", spent), ("protects", whose)]
-    rows += [("preprocessing", _describe_step(step)) for step in plan.preprocessing]
-    for part in mechanism.components:
-        label = part.label_noise_multiplier
-        name = f"{part.design} " if len(mechanism.components) > 1 else ""
-        rows += [
-            (f"{name}rows", str(part.num_mixtures)),
-            ("records in a row, planned", f"{part.mix_size:.6g}"),
-            ("sampling probability", f"{part.sampling_prob:.6g}"),
-            ("noise multiplier, joint", f"{part.noise_multiplier:.6g}"),
-        ]
-        if isinstance(part, ResidualConfig):
-            continue
-        rows += [
-            ("noise multiplier, features", f"{part.feature_noise_multiplier:.6g}"),
-            ("noise multiplier, labels", f"{part.labels}" if label is None else f"{label:.6g}"),
-        ]
-    rows += [
+    for name, text in (
+        *plan_lines(plan),
         ("peak memory", f"{plan.peak_memory_bytes / 1e6:.0f} MB"),
         ("disk", f"{plan.disk_bytes / 1e6:.1f} MB"),
-    ]
-    for name, text in rows:
+    ):
         table.add_row(name, text)
     return table
