@@ -28,9 +28,10 @@ from privmix.cli._common import (
     write_text,
 )
 from privmix.cli._flags import DesignFlags, StepFlags, with_flags
+from privmix.cli._plots import Plot, check_plot, draw, draw_guarantee
 from privmix.planning.flags import design_options, make_plan, preprocessing_steps
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
-from privmix.planning.rule import recommend_design
+from privmix.planning.rule import predicted_errors, recommend_design
 from privmix.planning.summary import plan_lines
 from privmix.running.resources import parse_bytes
 
@@ -64,6 +65,7 @@ def plan_command(
     ] = False,
     max_memory: MaxMemory = None,
     out: Annotated[Path | None, typer.Option(help="Write the plan here, for release.")] = None,
+    plot: Plot = None,
     as_json: Json = False,
 ) -> None:
     """Plan a release from public sizes alone. Touches no data.
@@ -76,8 +78,11 @@ def plan_command(
         privmix plan --schema schema.json --epsilon 1 --delta 1e-5 --unit-column patient
         --max-records-per-unit 4
 
+        privmix plan --schema schema.json --epsilon 1 --delta 1e-5 --explain --plot designs.svg
+
     """
     asked = locals()
+    check_plot(plot)
     facts = None if schema is None else read_schema(schema)
     sizes = {"num_records": num_records, "num_classes": num_classes, "num_features": num_features}
     for name, value in sizes.items():
@@ -97,6 +102,7 @@ def plan_command(
             allowed = "records with classes: by those designs are compared"
             _validate.fail("--explain", allowed, known.get("target", "a privacy unit"))
         _explain(known, epsilon, delta, as_json)
+        _draw_errors(plot, known, epsilon, delta)
         return
     if out is not None and schema is None:
         _validate.fail("--out", "a plan made with --schema, which a release needs", "no schema")
@@ -123,6 +129,7 @@ def plan_command(
         print_json({**plan.to_dict(), "guarantee": plan.guarantee.model_dump(mode="json")})
     else:
         OUT.print(_plan_table(plan))
+    draw_guarantee(plot, plan)
 
 
 def _explain(sizes: dict[str, Any], epsilon: float | None, delta: float, as_json: bool) -> None:
@@ -149,6 +156,19 @@ def _explain(sizes: dict[str, Any], epsilon: float | None, delta: float, as_json
         "The error is that of a reference population: it ranks designs, no more.",
     ):
         OUT.print(line)
+
+
+def _draw_errors(
+    path: Path | None, sizes: dict[str, Any], epsilon: float | None, delta: float
+) -> None:
+    """Draw the predicted error of each design around a budget, if there is a file for it."""
+    if path is None or epsilon is None:
+        return
+    from privmix.plotting import plot_predicted_errors
+
+    epsilons = [epsilon * 2.0**power for power in range(-4, 5)]
+    errors = predicted_errors(**sizes, epsilons=epsilons, delta=delta)
+    draw(path, lambda ax: plot_predicted_errors(errors, epsilons, ax))
 
 
 def _plan_table(plan: ReleasePlan) -> Table:
