@@ -15,34 +15,9 @@ import pytest
 
 import privmix
 from builders import make_data, make_schema
-from privmix import cli
 from privmix.cli import _common
 
 COMMANDS = ["plan", "account", "release", "verify", "train", "evaluate", "demo"]
-
-
-class Result:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def json(self) -> dict:
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    """Run the command line in this process, which is much quicker than a new one."""
-
-    def call(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["privmix", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        streams = capsys.readouterr()
-        return Result(int(stop.value.code or 0), streams.out, streams.err)
-
-    return call
 
 
 @pytest.fixture

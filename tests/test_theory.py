@@ -1,5 +1,4 @@
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,9 +31,7 @@ from privmix.theory.regression import (
     regression_error_bound,
     simulate_regression,
 )
-from test_docs import run_page
 
-DOCS = Path(__file__).parents[1] / "docs"
 DESIGNS = ("poisson", "signed")
 SETTING = RegressionSetting(
     num_records=10**6,
@@ -388,9 +385,3 @@ def test_a_setting_needs_more_rows_than_records():
     fields = SETTING.model_dump() | {"num_mixtures": SETTING.num_records}
     with pytest.raises(InvalidInputError, match="num_mixtures"):
         RegressionSetting(**fields)
-
-
-@pytest.mark.skipif(not DOCS.is_dir(), reason="needs a checkout with its documentation")
-@pytest.mark.parametrize("name", ["signed-mixing", "hierarchical-sampling", "optimal-mixing"])
-def test_the_pages_run(name):
-    run_page(DOCS / "theory" / f"{name}.md")

@@ -22,7 +22,6 @@ from privmix.inputs.raw.template import schema_template
 from privmix.inputs.readers import open_labelled, read_labelled
 from privmix.records.binding import bound_records
 from privmix.schema.table import TableSchema
-from test_cli import run  # noqa: F401
 
 NUMBER = {"name": "x", "type": "numeric", "lower": 0, "upper": 10_000}
 KIND = {"name": "k", "type": "categorical", "categories": ["a", "01"]}
@@ -162,7 +161,7 @@ class TestTemplate:
             assert [c["name"] for c in json.loads(text)["table"]["columns"]] == ["x"]
             assert left_out == [told]
 
-    def test_the_first_record_of_a_headerless_file_is_not_printed(self, tmp_path, run):  # noqa: F811
+    def test_the_first_record_of_a_headerless_file_is_not_printed(self, tmp_path, run):
         path = tmp_path / "t.csv"
         path.write_text("39,Ann Smith,secret\n40,Bob,b\n")
         (tmp_path / "s.json").write_text(
@@ -191,7 +190,7 @@ class TestTemplate:
 
 
 class TestShares:
-    def test_too_many_bad_records_stop_before_anything_is_charged(self, tmp_path, run):  # noqa: F811
+    def test_too_many_bad_records_stop_before_anything_is_charged(self, tmp_path, run):
         days = ["2001-01-01"] * 5 + ["31.12.2001"] * 95
         frame = pd.DataFrame({"d": days, "y": ["a", "b"] * 50})
         frame.to_csv(tmp_path / "t.csv", index=False)
@@ -347,7 +346,7 @@ class TestVectors:
 
 
 class TestFiles:
-    def test_a_pipe_is_refused(self, tmp_path, run):  # noqa: F811
+    def test_a_pipe_is_refused(self, tmp_path, run):
         (tmp_path / "s.json").write_text(
             '{"classes": [0, 1], "num_records": 9, "num_features": 1, "feature_clip_norm": 1}'
         )
@@ -399,7 +398,7 @@ class TestFiles:
         with pytest.raises(InvalidInputError, match=f"{lost}, chunk {name}"):
             read_labelled(tmp_path / "d.zarr", **options)
 
-    def test_a_file_of_out_is_there_whole_or_not_at_all(self, tmp_path, run, monkeypatch):  # noqa: F811
+    def test_a_file_of_out_is_there_whole_or_not_at_all(self, tmp_path, run, monkeypatch):
         def full(descriptor: int) -> None:
             raise OSError(28, "No space left on device")
 

@@ -117,7 +117,7 @@ release(*make_data(plan.data_schema, 60), plan, out={out!r}, test_seed=1, resume
 
 
 def run_script(out: Path, resume: bool) -> subprocess.Popen:
-    script = SCRIPT.format(tests=str(Path(__file__).parent), out=str(out), resume=resume)
+    script = SCRIPT.format(tests=str(Path(__file__).parents[1]), out=str(out), resume=resume)
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True
     )

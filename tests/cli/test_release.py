@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from builders import make_data, make_schema
+from commands import Result
 from privmix import Release, Schema
-from test_cli import Result, run  # noqa: F401
 
 BUDGET = ("--epsilon", 4, "--delta", "1e-5", "--design", "signed", "--num-mixtures", 50)
 UNITS = ("--unit-column", "patient", "--max-records-per-unit", 3)
@@ -46,7 +46,7 @@ def ok(result: Result) -> Result:
     return result
 
 
-def test_units_from_the_plan_to_the_ledger(run, visits):  # noqa: F811
+def test_units_from_the_plan_to_the_ledger(run, visits):
     schema, ledger = visits / "schema.json", visits / "l.db"
     plan = ok(
         run("plan", "--schema", schema, *BUDGET, *UNITS, "--json", "--out", visits / "p.json")
@@ -79,7 +79,7 @@ def test_units_from_the_plan_to_the_ledger(run, visits):  # noqa: F811
     assert spent["epsilon_spent"] == pytest.approx(certificate.epsilon, rel=1e-5)
 
 
-def test_records_beside_units_are_refused_by_the_ledger(run, visits):  # noqa: F811
+def test_records_beside_units_are_refused_by_the_ledger(run, visits):
     schema, ledger = visits / "schema.json", visits / "l.db"
     opened = ("--ledger", ledger, "--dataset-id", "visits")
     ok(run("ledger", "open", *opened, "--epsilon-limit", 50, "--delta", "1e-5"))
@@ -103,7 +103,7 @@ def test_records_beside_units_are_refused_by_the_ledger(run, visits):  # noqa: F
         (("--unit-column", "patient", "--max-records-per-unit", 0), "at least 1"),
     ],
 )
-def test_bad_units_are_one_line(run, visits, options, words):  # noqa: F811
+def test_bad_units_are_one_line(run, visits, options, words):
     source = (visits / "visits.parquet", "--label", "label", "--schema", visits / "schema.json")
     result = run("release", *source, *BUDGET, *options, "--out", visits / "r")
     assert result.code == 2
@@ -112,7 +112,7 @@ def test_bad_units_are_one_line(run, visits, options, words):  # noqa: F811
     assert not (visits / "r").exists()
 
 
-def test_uniform_rows_have_no_units(run, visits):  # noqa: F811
+def test_uniform_rows_have_no_units(run, visits):
     source = (visits / "visits.parquet", "--label", "label", "--schema", visits / "schema.json")
     budget = ("--epsilon", 4, "--delta", "1e-5", "--design", "uniform", "--num-mixtures", 50)
     result = run("release", *source, *budget, *UNITS, "--out", visits / "r")
@@ -120,7 +120,7 @@ def test_uniform_rows_have_no_units(run, visits):  # noqa: F811
     assert "unit_column: not accepted for a release under replace_one" in result.err
 
 
-def test_regression_by_the_schemas_names_and_by_columns(run, visits):  # noqa: F811
+def test_regression_by_the_schemas_names_and_by_columns(run, visits):
     source = (visits / "doses.parquet", "--schema", visits / "numbers.json", *BUDGET)
     for name, options in (("a", ()), ("b", ("--label", "age", "--label", "dose"))):
         made = ok(run("release", *source, *options, "--out", visits / name, "--json"))
@@ -133,7 +133,7 @@ def test_regression_by_the_schemas_names_and_by_columns(run, visits):  # noqa: F
     assert plan["target"] == plan["schema"]["target"] == "regression"
 
 
-def test_regression_is_learnt_and_evaluated(run, visits):  # noqa: F811
+def test_regression_is_learnt_and_evaluated(run, visits):
     """Loud enough to learn from: dose is 2 x1, age 60 + 30 x0."""
     table = pq.read_table(visits / "doses.parquet")
     budget = ("--epsilon", 5000, "--delta", "1e-5", "--design", "uniform", "--mix-size", 100)
@@ -154,7 +154,7 @@ def test_regression_is_learnt_and_evaluated(run, visits):  # noqa: F811
     assert run("evaluate", model, visits / "doses.parquet", *swapped, "--json").json["r2"] < 0
 
 
-def test_test_data_may_keep_the_column_of_owners(run, visits):  # noqa: F811
+def test_test_data_may_keep_the_column_of_owners(run, visits):
     table = visits / "visits.parquet"
     source = (table, "--label", "label", "--schema", visits / "schema.json")
     budget = ("--epsilon", 4, "--delta", "1e-5", "--design", "stratified")
@@ -173,14 +173,14 @@ def test_test_data_may_keep_the_column_of_owners(run, visits):  # noqa: F811
     assert run(*test, "--unit-column", "person").code == 2
 
 
-def test_a_design_of_classes_is_refused(run, visits):  # noqa: F811
+def test_a_design_of_classes_is_refused(run, visits):
     budget = ("--epsilon", 4, "--delta", "1e-5", "--design", "hybrid")
     result = run("plan", "--schema", visits / "numbers.json", *budget)
     assert result.code == 2
     assert "design: expected poisson, signed, uniform, transposed" in result.err
 
 
-def test_explain_is_about_records_with_classes(run, visits):  # noqa: F811
+def test_explain_is_about_records_with_classes(run, visits):
     budget = ("--epsilon", 4, "--delta", "1e-5", "--explain")
     for options in (
         ("--schema", visits / "numbers.json"),
@@ -192,7 +192,7 @@ def test_explain_is_about_records_with_classes(run, visits):  # noqa: F811
         assert "--explain" in result.err
 
 
-def test_owners_in_an_npz_file_and_none_in_an_npy_file(run, visits):  # noqa: F811
+def test_owners_in_an_npz_file_and_none_in_an_npy_file(run, visits):
     table = pq.read_table(visits / "visits.parquet")
     x = np.column_stack([table[f"x{i}"].to_numpy() for i in range(5)])
     y, owners = table["label"].to_numpy(), np.array(table["patient"].to_pylist())
@@ -210,7 +210,7 @@ def test_owners_in_an_npz_file_and_none_in_an_npy_file(run, visits):  # noqa: F8
     assert "np.savez('data.npz', x=..., y=..., patient=...)" in refused.err
 
 
-def test_raw_texts_given_as_features_are_told_what_they_need(run, visits):  # noqa: F811
+def test_raw_texts_given_as_features_are_told_what_they_need(run, visits):
     (visits / "t.csv").write_text("text,label\nmy card,0\nlost,1\n")
     public = ("--label", "label", "--schema", visits / "schema.json", *BUDGET)
     refused = run("release", visits / "t.csv", *public, "--out", visits / "r")

@@ -1,4 +1,4 @@
-"""The faults of ``tests/mutations`` still apply to the source; the script itself puts them in."""
+"""The faults still apply to the source; the script itself puts them in."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-FOLDER = Path(__file__).parent / "mutations"
+ROOT = Path(__file__).parents[2]
+FOLDER = Path(__file__).parent
 sys.path.insert(0, str(FOLDER))
 try:
     from faults import FAULTS

@@ -17,11 +17,9 @@ from privmix.dpsgd.model_certificate import read_certificate
 from privmix.features import get_extractor
 from privmix.features.sentence import SentenceExtractor
 from privmix.running.ledger import Ledger
-from training_cases import Pooled, make_images
+from training_cases import make_images
 
-
-def make_backbone():
-    return Pooled()
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 @pytest.fixture
@@ -44,7 +42,7 @@ def test_images_on_a_backbone(images):
     Ledger(images / "l.db").open_dataset("people", epsilon_limit=3.0, delta=1e-5)
     charged = ("--ledger", str(images / "l.db"), "--dataset-id", "people")
     counts = ("--num-base", "3", "--num-mixed", "2", "--transforms", "flip")
-    backbone = ("--backbone", "test_fit_command:make_backbone")
+    backbone = ("--backbone", "training_cases:Pooled")
     result = run(images, "images.npz", *counts, *backbone, *charged, "--json")
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
@@ -83,7 +81,7 @@ def test_features_need_no_backbone(images):
         ("images.npz", ("--num-base", "0", "--num-mixed", "0"), "num_base"),
         (
             "images.npz",
-            ("--backbone", "test_fit_command:make_backbone", "--classes", "0,1"),
+            ("--backbone", "training_cases:Pooled", "--classes", "0,1"),
             "labels",
         ),
     ],
@@ -286,7 +284,7 @@ def test_owners_are_not_overlooked_and_protected_on_request(texts):
 
 
 def test_what_a_folder_cannot_rebuild_is_sent_to_python(images):
-    backbone = ("--backbone", "test_fit_command:make_backbone", "--method", "plain")
+    backbone = ("--backbone", "training_cases:Pooled", "--method", "plain")
     assert run(images, "images.npz", *backbone).exit_code == 0
     with pytest.raises(InvalidInputError, match=r"dpsgd\.TrainedModel.*Pooled"):
         evaluate(images / "model", images / "images.npz")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[1] / "examples"
+FOLDER = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="needs a checkout with its examples")

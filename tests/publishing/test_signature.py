@@ -11,12 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
     Encoding,
-    NoEncryption,
-    PrivateFormat,
     PublicFormat,
 )
 from typer.testing import CliRunner
@@ -33,22 +29,10 @@ from privmix.publishing.signature import (
     sign,
     sign_folder,
 )
-from test_verification import rewrite
+from signing_keys import KEY, OTHER, public_line, write_key
+from tampering import reasons, rewrite
 
 SIGNATURE = "certificate.json.sig"
-KEY = Ed25519PrivateKey.generate()
-OTHER = Ed25519PrivateKey.generate()
-
-
-def public_line(key) -> str:
-    return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-
-
-def write_key(path: Path, key=KEY, passphrase: bytes | None = None) -> Path:
-    how = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase)
-    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, how))
-    path.chmod(0o600)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +56,6 @@ def signers(tmp_path):
         return path
 
     return write
-
-
-def reasons(folder, **options) -> str:
-    outcome = verify(folder, **options)
-    assert outcome.valid == (not outcome.reasons)
-    return "\n".join(outcome.reasons)
 
 
 def test_a_signed_release_is_valid_and_names_its_signer(folder, signers):

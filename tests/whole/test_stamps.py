@@ -13,7 +13,7 @@ from builders import make_data, make_plan, make_schema
 from privmix import NoiseAwareClassifier, Release, load_model, release, save_model, verify
 from privmix.accounting.guarantee import NOT_PRIVATE, NotPrivateWarning
 from privmix.cli import app
-from test_signature import KEY, OTHER, public_line, write_key
+from signing_keys import KEY, OTHER, public_line, write_key
 
 DP = "differentially private"
 

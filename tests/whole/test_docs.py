@@ -20,7 +20,7 @@ import privmix
 from privmix import cli, rng
 from privmix.cli import _app
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
     + list((ROOT / "docs").rglob("*.md"))
@@ -251,3 +251,8 @@ def test_the_pages_speak_of_the_project_alone():
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"/(work|home|tmp|root)/", text), path.name
         assert prose(path).isascii(), path.name
+
+
+@pytest.mark.parametrize("name", ["signed-mixing", "hierarchical-sampling", "optimal-mixing"])
+def test_the_pages_of_theory_run(name):
+    run_page(ROOT / "docs" / "theory" / f"{name}.md")

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from commands import Result
 from extractors import make_images
 from privmix import Release, Schema, plan_release, release, verify
 from privmix.features import make_extractor
-from test_cli import Result, run  # noqa: F401
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -96,7 +96,7 @@ def digests(folder) -> dict[str, str]:
     ("target", "units"),
     [("class", UNITS), ("soft", UNITS), ("multilabel", ()), ("regression", UNITS)],
 )
-def test_the_command_makes_what_python_makes(run, records, tmp_path, target, units):  # noqa: F811
+def test_the_command_makes_what_python_makes(run, records, tmp_path, target, units):
     images, labels, owners = records(target)
     words = (tmp_path / "raw.parquet", *RAW, "--schema", tmp_path / "schema.json", *units)
     made = ok(run("release", *words, "--label", "label", *BUDGET, "--test-seed", 1, "--out", "a"))
@@ -127,7 +127,7 @@ def test_the_command_makes_what_python_makes(run, records, tmp_path, target, uni
         assert digests(tmp_path / "a") == digests(tmp_path / "c")
 
 
-def test_in_two_steps(run, records, tmp_path):  # noqa: F811
+def test_in_two_steps(run, records, tmp_path):
     records("regression")
     schema = ("--schema", tmp_path / "schema.json")
     raw = (tmp_path / "raw.parquet", *RAW, *schema)
@@ -143,7 +143,7 @@ def test_in_two_steps(run, records, tmp_path):  # noqa: F811
     assert Release(tmp_path / "c").certificate.extractor.name == "pixels"
 
 
-def test_bad_labels_and_owners_follow_the_policy(run, records, tmp_path):  # noqa: F811
+def test_bad_labels_and_owners_follow_the_policy(run, records, tmp_path):
     dose = make_labels("regression")[:, 1].tolist()
     dose[5] = None
     owners = ["p", None, " ", "NA"] + ["q"] * (COUNT - 4)
@@ -175,7 +175,7 @@ def test_bad_labels_and_owners_follow_the_policy(run, records, tmp_path):  # noq
         ("regression", {"patient": [b"\xff"] * COUNT}, "'patient': expected text in UTF-8"),
     ],
 )
-def test_what_is_no_label_or_owner_is_named(run, records, tmp_path, target, changed, words):  # noqa: F811
+def test_what_is_no_label_or_owner_is_named(run, records, tmp_path, target, changed, words):
     records(target, **changed)
     source = (tmp_path / "raw.parquet", *RAW, "--schema", tmp_path / "schema.json", *UNITS)
     refused = run("release", *source, *BUDGET, "--out", "a")
@@ -185,7 +185,7 @@ def test_what_is_no_label_or_owner_is_named(run, records, tmp_path, target, chan
     assert re.search(words, error), refused.err
 
 
-def test_columns_that_are_not_there(run, records, tmp_path):  # noqa: F811
+def test_columns_that_are_not_there(run, records, tmp_path):
     records("regression")
     words = ("release", tmp_path / "raw.parquet", *RAW, "--schema", tmp_path / "schema.json")
     for options, place in (
@@ -203,7 +203,7 @@ def test_columns_that_are_not_there(run, records, tmp_path):  # noqa: F811
     assert not (tmp_path / "a").exists()
 
 
-def test_rows_of_a_csv_file(run, tmp_path):  # noqa: F811
+def test_rows_of_a_csv_file(run, tmp_path):
     """There every owner is a text: 7 and 007 are two."""
     table = {"columns": [{"name": "size", "type": "numeric", "lower": 0, "upper": 50}]}
     schema = Schema(num_records=COUNT, table=table, **TARGETS["regression"])
@@ -216,7 +216,7 @@ def test_rows_of_a_csv_file(run, tmp_path):  # noqa: F811
     assert verify(tmp_path / "a").valid
 
 
-def test_arrays_of_an_npz_file(run, records, tmp_path):  # noqa: F811
+def test_arrays_of_an_npz_file(run, records, tmp_path):
     images, labels, owners = records("soft")
     np.savez(tmp_path / "raw.npz", img=np.stack(images), y=labels, patient=owners)
     schema, seed = ("--schema", "schema.json"), ("--test-seed", 1)
@@ -242,7 +242,7 @@ def test_arrays_of_an_npz_file(run, records, tmp_path):  # noqa: F811
         ("regression", "noise-aware-regression", {"r2", "rmse"}),
     ],
 )
-def test_what_is_learnt_is_evaluated_on_raw_records(run, records, tmp_path, target, learner, names):  # noqa: F811
+def test_what_is_learnt_is_evaluated_on_raw_records(run, records, tmp_path, target, learner, names):
     """From raw records, and from extracted ones, to the same scores."""
     records(target)
     raw, schema = ("raw.parquet", *RAW), ("--schema", "schema.json")
@@ -260,7 +260,7 @@ def test_what_is_learnt_is_evaluated_on_raw_records(run, records, tmp_path, targ
 
 
 @pytest.mark.parametrize("target", ["class", "regression"])
-def test_owners_beside_features_are_asked_for(run, records, target):  # noqa: F811
+def test_owners_beside_features_are_asked_for(run, records, target):
     """The column is named, and the option; it is never a feature."""
     records(target)
     label = ("--label", "label") if target == "class" else ()
@@ -281,7 +281,7 @@ def test_owners_beside_features_are_asked_for(run, records, target):  # noqa: F8
 
 
 @pytest.mark.parametrize("target", ["class", "soft", "regression"])
-def test_bad_test_records_are_left_out(run, records, tmp_path, target):  # noqa: F811
+def test_bad_test_records_are_left_out(run, records, tmp_path, target):
     """Of raw records and of extracted ones: the scores of the others, and how many there were."""
     learner = "noise-aware-regression" if target == "regression" else "noise-aware"
     records(target)

@@ -13,7 +13,8 @@ import pytest
 from builders import make_data, make_plan, make_schema
 from privmix import InvalidInputError, Release, engine, mixer, release, verify
 from privmix.publishing.certificate import Certificate
-from privmix.publishing.folder import file_digests, part_layout, part_name, write_part
+from privmix.publishing.folder import file_digests
+from tampering import reasons, rehash, rewrite
 
 
 @pytest.fixture(scope="module")
@@ -41,29 +42,6 @@ def edit(folder, **changes) -> None:
             place = place[part]
         place[last] = value
     path.write_text(json.dumps(document, indent=2) + "\n")
-
-
-def rehash(folder) -> None:
-    """Enter the digests of the files as they are now."""
-    certificate = Release(folder).certificate
-    changed = certificate.model_copy(update={"files": file_digests(folder)})
-    (folder / "certificate.json").write_bytes(changed.to_bytes())
-
-
-def rewrite(folder, change) -> None:
-    """Write the parts again by their own writer, with other rows in them."""
-    opened = Release(folder)
-    tables = [list(table.iter_rows()) for table in opened.tables]
-    for number, pieces in enumerate(part_layout(opened.certificate.mechanism)):
-        rows = [(table, change(tables[table].pop(0))) for table, _ in pieces]
-        write_part(folder / part_name(number), opened.certificate.mechanism, rows)
-    rehash(folder)
-
-
-def reasons(folder, **options) -> str:
-    outcome = verify(folder, **options)
-    assert outcome.valid == (not outcome.reasons)
-    return "\n".join(outcome.reasons)
 
 
 def test_a_sound_release_is_valid(folder):

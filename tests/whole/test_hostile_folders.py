@@ -22,7 +22,7 @@ from privmix.publishing.certificate import Certificate
 from privmix.publishing.folder import file_digests, write_part
 from privmix.publishing.grid import PublishedGrid
 from privmix.publishing.release import Parts
-from test_verification import reasons, rehash, rewrite
+from tampering import reasons, rehash, rewrite
 
 PART = "data/part-00000.parquet"
 

@@ -21,7 +21,6 @@ from privmix.accounting import ComposedEvent, GaussianEvent, account
 from privmix.preprocess import Center, ClassCounts
 from privmix.running.ledger import Ledger
 from privmix.spending import Spent, distinct, read_spent, together
-from test_cli import run  # noqa: F401
 
 SCHEMA = make_schema()
 BUDGET = {"target_epsilon": 3.0, "target_delta": 1e-5}
@@ -82,7 +81,7 @@ def named(*folders):
 
 
 class TestAccount:
-    def test_a_model_and_a_release_compose_in_any_order(self, run, made):  # noqa: F811
+    def test_a_model_and_a_release_compose_in_any_order(self, run, made):
         folders = [made / "counted", made / "model"]
         events = tuple(read_spent(folder).event for folder in folders)
         due = account(ComposedEvent(events=events), 1e-5).epsilon
@@ -98,7 +97,7 @@ class TestAccount:
             in ok(run("account", *named(*folders), "--delta", "1e-5")).out
         )
 
-    def test_releases_under_replace_one_compose(self, run, made):  # noqa: F811
+    def test_releases_under_replace_one_compose(self, run, made):
         folders = (made / "uniform", made / "transposed")
         told = ok(run("account", *named(*folders), "--delta", "1e-5", "--json")).json
         events = tuple(read_spent(folder).event for folder in folders)
@@ -112,7 +111,7 @@ class TestAccount:
             (("patients", "model"), "one kind of unit, .*patients .patient., .*model .record."),
         ],
     )
-    def test_folders_without_a_common_account_are_refused_by_name(self, run, made, names, words):  # noqa: F811
+    def test_folders_without_a_common_account_are_refused_by_name(self, run, made, names, words):
         for order in permutations(names):
             told = run("account", *named(*(made / name for name in order)), "--delta", "1e-5")
             assert told.code == 2
@@ -120,7 +119,7 @@ class TestAccount:
             assert all(str(made / name) in told.err for name in names)
 
     @pytest.mark.parametrize("name", ["seeded", "seeded-model"])
-    def test_a_test_seed_is_stamped(self, run, made, name):  # noqa: F811
+    def test_a_test_seed_is_stamped(self, run, made, name):
         folders = named(made / "model", made / name)
         told = run("account", *folders, "--delta", "1e-5")
         assert told.code == 1
@@ -131,7 +130,7 @@ class TestAccount:
         assert (told.json["epsilon"], told.json["private"]) == (None, False)
         assert told.json["protects_nobody"] == [str(made / name)]
 
-    def test_the_same_certificate_counts_once(self, run, made, tmp_path):  # noqa: F811
+    def test_the_same_certificate_counts_once(self, run, made, tmp_path):
         shutil.copytree(made / "model", tmp_path / "copy")
         folders = (made / "model", made / "model", tmp_path / "copy")
         told = ok(run("account", *named(*folders), "--delta", "1e-5", "--json")).json
@@ -140,7 +139,7 @@ class TestAccount:
         assert len(distinct(read_spent(folder) for folder in folders)) == 1
 
     @pytest.mark.parametrize("name", ["counted", "model"])
-    def test_an_event_of_another_mechanism_is_refused(self, run, made, tmp_path, name):  # noqa: F811
+    def test_an_event_of_another_mechanism_is_refused(self, run, made, tmp_path, name):
         shutil.copytree(made / name, tmp_path / "r")
         path = tmp_path / "r" / "certificate.json"
         found = json.loads(path.read_text())
@@ -150,7 +149,7 @@ class TestAccount:
         assert told.code == 2
         assert "event: expected what the certificate's mechanism costs" in told.err
 
-    def test_printed_deltas_are_told_in_full(self, run, made, tmp_path):  # noqa: F811
+    def test_printed_deltas_are_told_in_full(self, run, made, tmp_path):
         told = run("account", "--release", made / "counted", "--delta", "1.0000004e-5").out
         assert "at delta 1.0000004e-05 (certified)" in told
         opened = run(
@@ -159,7 +158,7 @@ class TestAccount:
         ).out  # fmt: skip
         assert "epsilon 0 of the limit 3.0000004 is used, at delta 1.0000004e-05" in opened
 
-    def test_printed_epsilons_are_rounded_up(self, run, made):  # noqa: F811
+    def test_printed_epsilons_are_rounded_up(self, run, made):
         for name in ("model", "uniform", "counted"):
             folder = named(made / name)
             due = ok(run("account", *folder, "--delta", "1e-5", "--json")).json["epsilon"]
@@ -187,7 +186,7 @@ class TestAccount:
 
 
 class TestCharge:
-    def test_a_model_and_a_release_are_recorded_once(self, run, made, book):  # noqa: F811
+    def test_a_model_and_a_release_are_recorded_once(self, run, made, book):
         given = ("--ledger", book.path, "--dataset-id", "d", "--who", "ana [b]x[/b]")
         folders = named(made / "counted", made / "model")
         first = ok(run("ledger", "charge", *given, *folders, "--json")).json
@@ -214,7 +213,7 @@ class TestCharge:
             assert words in shown
 
     @pytest.mark.parametrize("name", ["seeded", "seeded-model"])
-    def test_a_test_seed_is_refused(self, run, made, book, name):  # noqa: F811
+    def test_a_test_seed_is_refused(self, run, made, book, name):
         given = ("--ledger", book.path, "--dataset-id", "d")
         told = run("ledger", "charge", *given, *named(made / "model", made / name))
         assert told.code == 2
@@ -222,7 +221,7 @@ class TestCharge:
         assert "protects nobody" in told.err
         assert book.balance("d").charges == ()
 
-    def test_past_the_limit_show_says_why(self, run, made, tmp_path):  # noqa: F811
+    def test_past_the_limit_show_says_why(self, run, made, tmp_path):
         book = Ledger(tmp_path / "n.db").open_dataset("d", epsilon_limit=0.5, delta=1e-5)
         given = ("--ledger", book.path, "--dataset-id", "d")
         ok(run("ledger", "charge", *given, *named(made / "model")))
@@ -231,7 +230,7 @@ class TestCharge:
         told = run("ledger", "reserve", *given, "--plan", made / "counted.json")
         assert (told.code, "recorded past the limit" in told.err) == (2, True)
 
-    def test_names_cannot_steer_a_terminal(self, run, made, book, tmp_path):  # noqa: F811
+    def test_names_cannot_steer_a_terminal(self, run, made, book, tmp_path):
         folder = tmp_path / "r\x1b[2Kvalid: x\n"
         shutil.copytree(made / "model", folder)
         given = ("--ledger", book.path, "--dataset-id", "d")
@@ -242,7 +241,7 @@ class TestCharge:
 
 
 class TestRuns:
-    def test_a_test_seed_beside_a_ledger_is_refused_before_the_records(self, run, made, book):  # noqa: F811
+    def test_a_test_seed_beside_a_ledger_is_refused_before_the_records(self, run, made, book):
         given = ("--ledger", book.path, "--dataset-id", "d", "--test-seed", 1)
         np.savez(book.path.parent / "t.npz", x=np.zeros((0, 0)))  # no records: nobody looks
         source = (book.path.parent / "t.npz", "--features-key", "x", "--label-key", "y")
@@ -251,7 +250,7 @@ class TestRuns:
         assert (told.code, "which protects nobody" in told.err) == (2, True)
         assert not out.exists()
 
-    def test_a_training_is_charged_with_its_digest(self, run, book, tmp_path):  # noqa: F811
+    def test_a_training_is_charged_with_its_digest(self, run, book, tmp_path):
         x, y = make_data(SCHEMA, SCHEMA.num_records)
         np.savez(tmp_path / "t.npz", x=x, y=y)
         words = ("fit", tmp_path / "t.npz", "--features-key", "x", "--label-key", "y")
@@ -268,7 +267,7 @@ class TestRuns:
 
 
 class TestReserve:
-    def test_reserved_plans_are_released_at_no_new_charge(self, run, made, tmp_path):  # noqa: F811
+    def test_reserved_plans_are_released_at_no_new_charge(self, run, made, tmp_path):
         plans = ["--plan", made / "uniform.json", "--plan", made / "transposed.json"]
         events = tuple(read_spent(made / name).event for name in ("uniform", "transposed"))
         limit = account(ComposedEvent(events=events), 1e-5).epsilon * (1 + 1e-9)
@@ -290,7 +289,7 @@ class TestReserve:
 
 
 class TestExportImportVerify:
-    def test_a_round_trip(self, run, made, book, tmp_path):  # noqa: F811
+    def test_a_round_trip(self, run, made, book, tmp_path):
         given = ("--ledger", book.path, "--dataset-id", "d")
         ok(run("ledger", "charge", *given, *named(made / "model")))
         text = ok(run("ledger", "export", "--ledger", book.path)).out
@@ -310,7 +309,7 @@ class TestExportImportVerify:
         assert Ledger(copy).balances() == book.balances()
 
     def test_an_export_is_private_from_its_first_byte_and_whole_or_not_there(
-        self, run, book, tmp_path, monkeypatch  # noqa: F811
+        self, run, book, tmp_path, monkeypatch
     ):  # fmt: skip
         modes, real = [], os.fsync
 
@@ -328,7 +327,7 @@ class TestExportImportVerify:
         assert stat.S_IMODE((tmp_path / "e.json").stat().st_mode) == 0o600
 
     def test_a_failed_import_leaves_a_ledger_that_appeared_meanwhile(
-        self, run, book, tmp_path, monkeypatch  # noqa: F811
+        self, run, book, tmp_path, monkeypatch
     ):  # fmt: skip
         """Another process makes the ledger, and charges it, before the import opens it."""
         (tmp_path / "e.json").write_text(book.to_json())
@@ -344,14 +343,14 @@ class TestExportImportVerify:
         assert run("ledger", "import", tmp_path / "e.json", "--ledger", place).code == 2
         assert len(Ledger(place).balance("other").charges) == 1
 
-    def test_an_edited_export_makes_no_ledger(self, run, book, tmp_path):  # noqa: F811
+    def test_an_edited_export_makes_no_ledger(self, run, book, tmp_path):
         edited = book.to_json().replace("50.0", "500.0")
         (tmp_path / "e.json").write_text(edited)
         told = run("ledger", "import", tmp_path / "e.json", "--ledger", tmp_path / "copy.db")
         assert (told.code, "entry 1: changed" in told.err) == (2, True)
         assert not (tmp_path / "copy.db").exists()
 
-    def test_verify_finds_edits_and_releases_that_are_not_there(self, run, made, book):  # noqa: F811
+    def test_verify_finds_edits_and_releases_that_are_not_there(self, run, made, book):
         given = ("--ledger", book.path, "--dataset-id", "d")
         verify = ("ledger", "verify", "--ledger", book.path)
         old = book.path.read_bytes()
@@ -374,7 +373,7 @@ class TestExportImportVerify:
         told = run(*verify)
         assert (told.code, "- entry 1: changed" in told.out) == (1, True)
 
-    def test_a_ledger_that_vanished(self, run, made, tmp_path):  # noqa: F811
+    def test_a_ledger_that_vanished(self, run, made, tmp_path):
         told = run("ledger", "verify", "--ledger", tmp_path / "gone.db", *named(made / "model"))
         assert (told.code, "existing ledger" in told.err) == (2, True)
         assert not (tmp_path / "gone.db").exists()
