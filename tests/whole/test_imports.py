@@ -14,6 +14,7 @@ SOURCE = Path(privmix.__file__).parent
 # wherever in a file the import stands.
 ORDER = [
     "_validate",
+    "markup",
     "foreign",
     "rng",
     "compiling",
@@ -42,6 +43,7 @@ ORDER = [
     "spending",
     "datasets",
     "comparing",
+    "report",
     "cli",
 ]
 MOST_FILES = 14  # directly under src/privmix, `__init__` and `__main__` counted

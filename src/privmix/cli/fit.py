@@ -33,6 +33,7 @@ from privmix.cli._common import (
     warn_of,
 )
 from privmix.cli._flags import LedgerFlags, with_flags
+from privmix.cli._plots import Plot, check_plot, draw_training
 from privmix.cli._raw import (
     ExtractorSpec,
     ImageColumn,
@@ -132,6 +133,7 @@ def fit_command(
     test_seed: Annotated[
         int | None, typer.Option(help="Tests only: repeatable, NOT PRIVATE.")
     ] = None,
+    plot: Plot = None,
     as_json: Json = False,
 ) -> None:
     """Train a model on private records by DP-SGD with mixup. Spends the budget.
@@ -174,6 +176,7 @@ def fit_command(
     from privmix.running.journal import RunFolder, check_out
     from privmix.running.ledger import ledger_charge
 
+    check_plot(plot)
     check_source(source)
     shares = asked_shares(None, max_missed_share, extractor=extractor)
     if charged.ledger is None:
@@ -299,6 +302,7 @@ def fit_command(
             )
         _report_to_holder(data.units, plan)
         bar = kept.enter_context(progress_bar("steps"))
+        norms: dict[int, float] = {}
         trained = fit(
             data.features,
             data.labels,
@@ -316,7 +320,9 @@ def fit_command(
             extractor=identity,
             feature_names=feature_names,
             progress=_with_epsilon(bar, plan),
+            watch=norms.__setitem__,
         )
+    draw_training(plot, plan, norms)
     certificate = trained.certificate
     guarantee = certificate.guarantee
     warn_of(guarantee)
