@@ -39,6 +39,7 @@ ORDER = [
     "engine",
     "learners",
     "dpsgd",
+    "attacks",
     "spending",
     "datasets",
     "comparing",
