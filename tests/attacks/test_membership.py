@@ -167,6 +167,8 @@ def test_a_learner_of_a_release_is_a_model(tmp_path):
     assert loss_scores(model, x, y).shape == (60,)
     with pytest.raises(InvalidInputError, match="labels"):
         loss_scores(model, x, y + 9)
+    assert loss_scores(model, x[:2], [0, 9])[1] == loss_scores(model, x, [9] * 59 + [0])[0] < -600
+    assert accuracy(model, x[:2], [9, model.predict(x)[1]]) == 0.5
 
 
 def test_copies_among_synthetic_records_are_found(rng):

@@ -33,17 +33,18 @@ def label_probabilities(
         model: Anything with ``predict_proba`` and the classes in ``classes_``; ``privmix.load_model``
             gives one for each kind of file.
         features: (count, d) records.
-        labels: (count,) classes.
+        labels: (count,) classes. One that the model does not know, having seen no record of it, has
+            the probability 0; they may not all be such.
 
     """
     classes = np.asarray(model.classes_).tolist()
-    places = match_labels(labels, classes)
+    places = _places(labels, classes)
     shares = np.array(model.predict_proba(features), dtype=np.float64)
     if shares.shape != (len(places), len(classes)):
         _validate.fail("predict_proba", f"shape {(len(places), len(classes))}", shares.shape)
     rows = np.arange(len(places))
-    own = shares[rows, places].copy()
-    shares[rows, places] = 0.0  # not 1 - own, which loses all digits near 1
+    own = np.where(places < 0, 0.0, shares[rows, places])
+    shares[rows, places] -= own  # not 1 - own, which loses all digits near 1
     return own, np.asarray(shares.sum(axis=1))
 
 
@@ -75,4 +76,11 @@ def accuracy(model: Classifier, features: ArrayLike, labels: ArrayLike) -> float
     """
     classes = np.asarray(model.classes_).tolist()
     found = np.argmax(model.predict_proba(features), axis=1)
-    return float((found == match_labels(labels, classes)).mean())
+    return float((found == _places(labels, classes)).mean())
+
+
+def _places(labels: ArrayLike, classes: list[Any]) -> NDArray[np.int32]:
+    places = match_labels(labels, classes, strict=False)
+    if (places < 0).all():
+        match_labels(labels, classes)  # which says what is wrong
+    return places
