@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from privmix.attacks.inversion import Recovery, invert_rows, nearest_pictures
     from privmix.attacks.membership import accuracy, log_odds, loss_scores
     from privmix.attacks.nearest import nearest_record_scores
     from privmix.attacks.rows import Background, row_scores
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         likelihood_ratio_scores,
         relative_membership_scores,
     )
+    from privmix.attacks.similarity import structural_similarity
 
 # The module that each public name comes from.
 _HOMES = {
@@ -31,15 +33,19 @@ _HOMES = {
     "Detection": "scores",
     "Interval": "scores",
     "MembershipScores": "scores",
+    "Recovery": "inversion",
     "Shadows": "shadows",
     "accuracy": "membership",
     "fit_shadows": "shadows",
+    "invert_rows": "inversion",
     "likelihood_ratio_scores": "shadows",
     "log_odds": "membership",
     "loss_scores": "membership",
+    "nearest_pictures": "inversion",
     "nearest_record_scores": "nearest",
     "relative_membership_scores": "shadows",
     "row_scores": "rows",
+    "structural_similarity": "similarity",
 }
 
 __all__ = [
@@ -47,15 +53,19 @@ __all__ = [
     "Detection",
     "Interval",
     "MembershipScores",
+    "Recovery",
     "Shadows",
     "accuracy",
     "fit_shadows",
+    "invert_rows",
     "likelihood_ratio_scores",
     "log_odds",
     "loss_scores",
+    "nearest_pictures",
     "nearest_record_scores",
     "relative_membership_scores",
     "row_scores",
+    "structural_similarity",
 ]
 
 
