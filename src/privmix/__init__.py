@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privmix import (
         accounting,
+        attacks,
         backends,
         datasets,
         dpsgd,
@@ -89,6 +90,7 @@ _HOMES = {
 }
 _MODULES = (
     "accounting",
+    "attacks",
     "backends",
     "datasets",
     "dpsgd",
@@ -122,6 +124,7 @@ __all__ = [
     "TorchNetworkClassifier",
     "Verification",
     "accounting",
+    "attacks",
     "backends",
     "bound_records",
     "datasets",

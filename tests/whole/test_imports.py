@@ -40,6 +40,7 @@ ORDER = [
     "engine",
     "learners",
     "dpsgd",
+    "attacks",
     "spending",
     "datasets",
     "comparing",
