@@ -41,6 +41,7 @@ ORDER = [
     "dpsgd",
     "spending",
     "datasets",
+    "baselines",
     "comparing",
     "cli",
 ]
