@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from privmix import (
         accounting,
         backends,
+        baselines,
         datasets,
         dpsgd,
         features,
@@ -90,6 +91,7 @@ _HOMES = {
 _MODULES = (
     "accounting",
     "backends",
+    "baselines",
     "datasets",
     "dpsgd",
     "features",
@@ -123,6 +125,7 @@ __all__ = [
     "Verification",
     "accounting",
     "backends",
+    "baselines",
     "bound_records",
     "datasets",
     "dpsgd",

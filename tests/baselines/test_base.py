@@ -13,6 +13,7 @@ from privmix.baselines import (
     ClassMixtures,
     FourierFeatures,
     HermiteFeatures,
+    LinearProbe,
     LocalPerturbation,
     MeanEmbedding,
     RandomProjection,
@@ -27,6 +28,7 @@ BASELINES = {
     "dppro": RandomProjection(K, 4, reconstruct=True),
     "means": ClassMeans(K),
     "moments": SecondMoments(K),
+    "probe": LinearProbe(K, N),
     "mixtures": ClassMixtures(K, N, mix_size=20.0, rows_per_class=20),
     "merf": MeanEmbedding(K, N, FourierFeatures(D, 40, 1.0), low=-1.0, num_steps=5),
     "hermite": MeanEmbedding(K, N, HermiteFeatures(6, scale=1.0), low=-1.0, num_steps=5),
@@ -47,9 +49,11 @@ def noiseless(monkeypatch, baseline, x, y):
 
     def keep(sums, sensitivity, noise_multiplier, key, purpose):
         seen.append((sums.ravel().astype(float) / sensitivity, noise_multiplier))
-        return sums.astype(float)
+        # What later steps depend on is the same for both neighbours, as composition takes it to be.
+        random = np.random.default_rng(len(seen))
+        return random.normal(0, sensitivity, sums.shape)
 
-    for module in ("perturbation", "prototypes", "second_moments", "embedding"):
+    for module in ("perturbation", "prototypes", "second_moments", "embedding", "linear_probe"):
         monkeypatch.setattr(f"privmix.baselines.{module}.noisy", keep)
     made = baseline.release(x, y, target_epsilon=2.0, target_delta=1e-5, test_seed=0)
     return seen, made.event
@@ -148,7 +152,9 @@ def test_bad_records_are_refused_by_name(name, position, change):
 
 
 @pytest.mark.parametrize("name", BASELINES)
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-5), (np.nan, 1e-5), (1.0, 0.0), (1.0, 1.0)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0.0, 1e-5), (np.nan, 1e-5), (1.0, 0.0), (1.0, 1.0)]
+)
 def test_bad_targets_are_refused_by_name(name, epsilon, delta):
     with pytest.raises(InvalidInputError, match="^target_(epsilon|delta): expected"):
         BASELINES[name].release(*records(), target_epsilon=epsilon, target_delta=delta)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from privmix.baselines.base import Baseline, BaselineRelease
 from privmix.baselines.embedding import FourierFeatures, HermiteFeatures, MeanEmbedding
+from privmix.baselines.linear_probe import LinearProbe
 from privmix.baselines.perturbation import LocalPerturbation, RandomProjection, kenthapadi_stddev
 from privmix.baselines.prototypes import ClassMeans
 from privmix.baselines.second_moments import SecondMoments
@@ -25,6 +26,7 @@ __all__ = [
     "ClassMixtures",
     "FourierFeatures",
     "HermiteFeatures",
+    "LinearProbe",
     "LocalPerturbation",
     "MeanEmbedding",
     "RandomProjection",

@@ -100,7 +100,9 @@ def checked_records(
     _validate.size("num_classes", num_classes, at_least=2)
     features = np.asarray(x)
     if features.ndim != 2 or 0 in features.shape or features.dtype.kind not in "biuf":
-        _validate.fail("x", "numbers of shape (records, features)", f"{features.dtype} {features.shape}")
+        _validate.fail(
+            "x", "numbers of shape (records, features)", f"{features.dtype} {features.shape}"
+        )
     features = np.ascontiguousarray(features, dtype=np.float64)
     if not np.isfinite(features).all():
         _validate.fail("x", "finite numbers", "NaN or infinity")
@@ -132,7 +134,9 @@ def gaussian_cost(
     return chosen, epsilon_at(chosen, [target_delta])[target_delta]
 
 
-def quantised(vectors: NDArray[np.float64], clip_norm: float) -> tuple[NDArray[np.int16], FixedPoint]:
+def quantised(
+    vectors: NDArray[np.float64], clip_norm: float
+) -> tuple[NDArray[np.int16], FixedPoint]:
     """Clip each vector to ``clip_norm`` and put it on the grid: its norm is bounded exactly."""
     grid = FixedPoint(clip_norm)
     integers = np.empty(vectors.shape, dtype=np.int16)

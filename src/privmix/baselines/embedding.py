@@ -105,9 +105,7 @@ class HermiteFeatures:
         base = torch.exp(-rho / (1 + rho) * values**2) * ((1 - rho) * (1 + rho)) ** 0.25
         terms = [base, math.sqrt(2) * values * base]
         for c in range(2, self.order + 1):
-            terms.append(
-                math.sqrt(2 / c) * values * terms[-1] - math.sqrt((c - 1) / c) * terms[-2]
-            )
+            terms.append(math.sqrt(2 / c) * values * terms[-1] - math.sqrt((c - 1) / c) * terms[-2])
         powers = [rho ** (c / 2) for c in range(self.order + 1)]
         scaled = [power * term for power, term in zip(powers, terms, strict=False)]
         return torch.cat(scaled, dim=1) / math.sqrt(x.shape[1])

@@ -62,7 +62,9 @@ class LocalPerturbation:
         rows, grid = quantised(features, self.clip_norm)
         labels, label_grid = quantised(one_hot(classes, self.num_classes).astype(float), 1.0)
         published_x = noisy(rows.astype(np.int64), grid.sensitivity, feature_noise, key, "features")
-        published_y = noisy(labels.astype(np.int64), label_grid.sensitivity, label_noise, key, "labels")
+        published_y = noisy(
+            labels.astype(np.int64), label_grid.sensitivity, label_noise, key, "labels"
+        )
         x_rows = (published_x / grid.scale).astype(np.float32)
         y_rows = (published_y / label_grid.scale).astype(np.float32)
 

@@ -66,7 +66,9 @@ class ClassMixtures:
             made = release(features, classes, plan, out=Path(folder) / "rows", test_seed=test_seed)
             rows = np.asarray(made.features, dtype=np.float32)
             labels = np.asarray(made.labels)
-        vectors = labels.astype(np.float32) if labels.ndim == 2 else one_hot(labels, self.num_classes)
+        vectors = (
+            labels.astype(np.float32) if labels.ndim == 2 else one_hot(labels, self.num_classes)
+        )
 
         def draw(num_records: int | None, seed: int) -> Records:
             return rows[:num_records], vectors[:num_records]
