@@ -18,8 +18,8 @@ from privmix.baselines import (
     MeanEmbedding,
     RandomProjection,
     SecondMoments,
+    base,
 )
-from privmix.baselines import base
 
 K, D, N = 3, 6, 300
 BASELINES = {

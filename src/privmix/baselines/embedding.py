@@ -49,6 +49,7 @@ class FourierFeatures:
         seed: Of the frequencies, which are public.
 
     Source: Rahimi & Recht (2007), as in DP-MERF (Harder et al. 2021).
+
     """
 
     num_features: int

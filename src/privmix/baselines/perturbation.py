@@ -36,6 +36,7 @@ class LocalPerturbation:
         label_balance: Label over feature noise multiplier.
 
     Source: the first comparison method of DPMix (Lee et al. 2019, section IV).
+
     """
 
     num_classes: int

@@ -51,7 +51,7 @@ class ClassMixtures:
         features, classes = checked_records(x, y, self.num_classes)
         plan = plan_release(
             Schema(
-                classes=range(self.num_classes),
+                classes=tuple(range(self.num_classes)),
                 num_features=features.shape[1],
                 num_records=self.num_records,
                 feature_clip_norm=self.clip_norm,
