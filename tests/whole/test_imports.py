@@ -43,6 +43,7 @@ ORDER = [
     "attacks",
     "spending",
     "datasets",
+    "baselines",
     "comparing",
     "report",
     "cli",
