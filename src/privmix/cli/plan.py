@@ -167,7 +167,8 @@ def _draw_errors(
     from privmix.plotting import plot_predicted_errors
 
     epsilons = [epsilon * 2.0**power for power in range(-4, 5)]
-    errors = predicted_errors(**sizes, epsilons=epsilons, delta=delta)
+    found = predicted_errors(**sizes, epsilons=epsilons, delta=delta)
+    errors = {str(design): values for design, values in found.items()}
     draw(path, lambda ax: plot_predicted_errors(errors, epsilons, ax))
 
 
