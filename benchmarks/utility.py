@@ -3,7 +3,8 @@
     PRIVMIX_DATA=../shared/data python benchmarks/utility.py --dataset banking77 --epsilon 1 8
 
 Prints mean and standard deviation over seeds, one table a data set, and saves
-``benchmarks/results/utility-<dataset>.json``, beside what earlier runs saved. A seed names a
+``benchmarks/results/utility-<dataset>.json``, beside what earlier runs saved, each row with the commit
+that made it; the table marks rows of different commits. A seed names a
 repetition: releases draw fresh secret randomness, so runs differ. Records are scaled to unit norm,
 one at a time; whatever else is done to them is charged, in the release's own certificate. Test
 labels are used for the final accuracy only, but for ``dp-gradient-tuned``, which is marked
@@ -40,6 +41,7 @@ from privmix.planning.rule import recommend_design
 from privmix.preprocess import Center, Preprocessor, UnitNorm
 from privmix.rng import MasterKey, fresh_secret
 from privmix.theory.regression import optimal_mix_size
+from stamp import Marks, stamp
 
 DELTA = 1e-5
 RESULTS = Path(__file__).parent / "results"
@@ -397,6 +399,8 @@ class Row:
     seconds: float
     accuracies: list[float]
     facts: dict[str, Any]
+    commit: str
+    date: str
 
 
 def measure(name: str, data: DataSet, epsilon: float, seeds: int) -> Row:
@@ -414,6 +418,7 @@ def measure(name: str, data: DataSet, epsilon: float, seeds: int) -> Row:
         seconds=(time.perf_counter() - start) / len(accuracies),
         accuracies=accuracies,
         facts=facts,
+        **stamp(),
     )
 
 
@@ -426,9 +431,9 @@ def print_table(dataset: str, rows: list[dict[str, Any]]) -> None:
     """Print accuracies in per cent: a line for each method, a column for each epsilon."""
     epsilons = sorted({row["epsilon"] for row in rows})
     cells = {(row["method"], row["epsilon"]): row for row in rows}
-    seeds = sorted({row["seeds"] for row in rows})
+    seeds, marks = sorted({row["seeds"] for row in rows}), Marks(rows)
     print(f"\n{dataset}, delta {DELTA:g}, accuracy in % (standard deviation), seeds {seeds}")
-    print(f"{'epsilon':24}" + "".join(f"{epsilon:>14g}" for epsilon in epsilons))
+    print(f"{'epsilon':24}" + "".join(f"{epsilon:>16g}" for epsilon in epsilons))
     for method in METHODS:
         if not any((method, epsilon) in cells for epsilon in epsilons):
             continue
@@ -436,8 +441,9 @@ def print_table(dataset: str, rows: list[dict[str, Any]]) -> None:
         line = f"{name:24}"
         for epsilon in epsilons:
             row = cells.get((method, epsilon))
-            line += f"{'' if row is None else cell(row):>14}"
+            line += f"{'' if row is None else cell(row) + marks.of(row):>16}"
         print(line)
+    print("\n".join(marks.legend()))
 
 
 def cell(row: dict[str, Any]) -> str:

@@ -33,6 +33,7 @@ from privmix.cli._common import (
     warn_of,
 )
 from privmix.cli._flags import LedgerFlags, with_flags
+from privmix.cli._plots import Plot, check_plot, draw_training
 from privmix.cli._raw import (
     ExtractorSpec,
     ImageColumn,
@@ -51,6 +52,7 @@ from privmix.cli._raw import (
 from privmix.inputs.owners import match_units
 from privmix.planning.plan import PrivacyUnit
 from privmix.schema import Schema
+from privmix.schema.table import PLAIN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -131,6 +133,7 @@ def fit_command(
     test_seed: Annotated[
         int | None, typer.Option(help="Tests only: repeatable, NOT PRIVATE.")
     ] = None,
+    plot: Plot = None,
     as_json: Json = False,
 ) -> None:
     """Train a model on private records by DP-SGD with mixup. Spends the budget.
@@ -173,6 +176,7 @@ def fit_command(
     from privmix.running.journal import RunFolder, check_out
     from privmix.running.ledger import ledger_charge
 
+    check_plot(plot)
     check_source(source)
     shares = asked_shares(None, max_missed_share, extractor=extractor)
     if charged.ledger is None:
@@ -189,6 +193,7 @@ def fit_command(
     names, num_records, target = _public_facts(classes, num_records, facts)
     PrivacyUnit(unit_column, max_records_per_unit).check("add_or_remove_one")
     feature_names = None if facts is None else facts.feature_names
+    form = PLAIN if facts is None else facts.text_format
     raw: RawRecords | None = None
     identity: ExtractorIdentity | None = None
     shape: tuple[int, ...]
@@ -208,6 +213,7 @@ def fit_command(
             max_missed_share=shares.missed,
             target=target,
             classes=names,
+            form=form,
         )
         if target == "class" and label is None and not knows_labels(source):
             _validate.fail("--label", "the name of the label column", "nothing")
@@ -227,6 +233,7 @@ def fit_command(
             target=target,
             unit_column=unit_column,
             bytes_apart=True,
+            form=form,
         )
         check_names(str(source), data.feature_names, feature_names, "the schema's feature_names")
         shape = tuple(data.features.shape[1:])
@@ -295,6 +302,7 @@ def fit_command(
             )
         _report_to_holder(data.units, plan)
         bar = kept.enter_context(progress_bar("steps"))
+        norms: dict[int, float] = {}
         trained = fit(
             data.features,
             data.labels,
@@ -312,7 +320,9 @@ def fit_command(
             extractor=identity,
             feature_names=feature_names,
             progress=_with_epsilon(bar, plan),
+            watch=norms.__setitem__,
         )
+    draw_training(plot, plan, norms)
     certificate = trained.certificate
     guarantee = certificate.guarantee
     warn_of(guarantee)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from scipy.special import log_ndtr
 
 from privmix import _validate
 from privmix.accounting import gdp_mu_from
-from privmix.mechanism import Design
+from privmix.mechanism import LARGEST_ROUND_NOISE, Design
 from privmix.preprocess import Center, Intercept, Step, UnitNorm
 from privmix.schema import ClassBalance
 
@@ -39,6 +39,8 @@ _PACE_BUDGET = 0.1
 NUM_ROUNDS = 30
 # A row of a round must stand this many standard deviations out of its noise, or rounds wander.
 _LEAST_SIGNAL = 3.0
+# The noise of a plan is that of the central limit but for a few per cent.
+_MARGIN = 1.2
 # Early stopping is a ridge, of about the noise: the one that suits the sizes best is taken.
 _EARLY_STOPPING = (0.5, 1.0, 2.0)
 # Real classes do not scatter alike: on records set aside, rounds that see their own errors left a
@@ -144,7 +146,8 @@ def recommend_design(
     rows leave, (K / (n mu))^2 / 0.9, and stop early, which acts like a ridge on W of about the noise
     K / (2 n mu). A tenth is taken off their error, which depends on no model of the records. In a
     round, row k stands n mu / (K sqrt(J)) standard deviations out of its noise: below 3, class sums are
-    better than rounds, which then are not among the alternatives.
+    better than rounds, which then are not among the alternatives. Nor are they where their noise would be
+    beyond what the sampler draws, as for owners of thousands of records.
 
     Centring spends a share c of mu^2 on the mean, which leaves a mean of squared length a / c,
     a = d / (n mu)^2, in place of 1/4. Scaled to the clip norm, records vary by 1 / (3/4 + a/c) times
@@ -190,6 +193,33 @@ def recommend_design(
     return tuple(sorted(found, key=lambda alternative: alternative.predicted_error))
 
 
+def predicted_errors(
+    *,
+    num_records: int,
+    num_classes: int,
+    num_features: int,
+    epsilons: Sequence[float],
+    delta: float,
+) -> dict[Design, list[float]]:
+    """Return each design's predicted error at several epsilons, with its better centring. Sees no data.
+
+    As :func:`recommend_design`; NaN where a design is no alternative.
+    """
+    found: dict[Design, list[float]] = {design: [] for design in _CHOICES}
+    for epsilon in epsilons:
+        ranked = recommend_design(
+            num_records=num_records,
+            num_classes=num_classes,
+            num_features=num_features,
+            epsilon=epsilon,
+            delta=delta,
+        )
+        for design, errors in found.items():
+            tried = [one.predicted_error for one in ranked if one.design == design]
+            errors.append(min(tried, default=math.nan))
+    return found
+
+
 def counts_share(
     num_records: int, num_classes: int, gdp_mu: float, class_balance: ClassBalance
 ) -> float | None:
@@ -233,7 +263,10 @@ class _Sizes(NamedTuple):
 
     @property
     def suits_rounds(self) -> bool:
-        """Whether the row of a class stands out of the noise of a single round."""
+        """Whether the row of a class stands out of the noise of a single round, which can be drawn."""
+        noise = math.sqrt(NUM_ROUNDS / (1 - _PACE_BUDGET)) / self.mechanism_mu
+        if noise * _MARGIN > LARGEST_ROUND_NOISE:
+            return False
         return self.n * self.mechanism_mu / self.k >= _LEAST_SIGNAL * math.sqrt(NUM_ROUNDS)
 
     @property
