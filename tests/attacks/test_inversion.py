@@ -92,37 +92,12 @@ def test_scattering_features_can_be_followed_back():
     assert steps[-1] == (60, 60)
 
 
-class TestSimilarity:
-    def test_of_a_picture_with_itself_and_with_noise(self, rng):
-        one = rng.random((5, 16, 16))
-        np.testing.assert_allclose(structural_similarity(one, one), 1.0, rtol=1e-12)
-        assert np.abs(structural_similarity(one, rng.random((5, 16, 16)))).max() < 0.3
-
-    def test_a_constant_shift_by_its_formula(self):
-        """Without structure only luminance counts: (2ab + c) / (a^2 + b^2 + c)."""
-        a, b, c = 0.2, 0.6, 1e-4
-        found = structural_similarity(np.full((1, 14, 14), a), np.full((1, 14, 14), b))
-        assert found[0] == pytest.approx((2 * a * b + c) / (a * a + b * b + c), rel=1e-9)
-
-    def test_one_window_by_the_definition(self, rng):
-        """An 11 by 11 picture has one window that does not reach over the border."""
-        x, y = rng.random((2, 11, 11))
-        offsets = np.arange(-5, 6)
-        line = np.exp(-(offsets**2) / (2 * 1.5**2))
-        weights = np.outer(line, line) / line.sum() ** 2
-        mean_x, mean_y = (weights * x).sum(), (weights * y).sum()
-        variances = (weights * (x - mean_x) ** 2).sum() + (weights * (y - mean_y) ** 2).sum()
-        covariance = (weights * (x - mean_x) * (y - mean_y)).sum()
-        due = (2 * mean_x * mean_y + 1e-4) * (2 * covariance + 9e-4)
-        due /= (mean_x**2 + mean_y**2 + 1e-4) * (variances + 9e-4)
-        assert structural_similarity(x[None], y[None])[0] == pytest.approx(due, rel=1e-9)
-
-    def test_the_nearest_picture_is_found(self, rng):
-        one = rng.random((4, 1, 12, 12))
-        order = np.array([2, 0, 3, 1])
-        found = nearest_pictures(one, one[order])
-        assert order[found.nearest].tolist() == [0, 1, 2, 3]
-        assert found.error.tolist() == [0.0] * 4
+def test_the_nearest_picture_is_found(rng):
+    one = rng.random((4, 1, 12, 12))
+    order = np.array([2, 0, 3, 1])
+    found = nearest_pictures(one, one[order])
+    assert order[found.nearest].tolist() == [0, 1, 2, 3]
+    assert found.error.tolist() == [0.0] * 4
 
 
 def test_what_is_refused(pictures):
@@ -130,7 +105,5 @@ def test_what_is_refused(pictures):
         invert_rows([[np.nan]], Rotation(), images_per_row=1)
     with pytest.raises(InvalidInputError, match="images_per_row"):
         invert_rows(rows_of(pictures, 1), Rotation(), images_per_row=0)
-    with pytest.raises(InvalidInputError, match="at least 11 by 11 pixels"):
-        structural_similarity(np.zeros((1, 8, 8)), np.zeros((1, 8, 8)))
     with pytest.raises(InvalidInputError, match="recovered: expected pictures of shape"):
         nearest_pictures(pictures, pictures[:, :, 1:])

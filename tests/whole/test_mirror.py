@@ -26,6 +26,7 @@ ELSEWHERE = {
 # Tests of no single module.
 ALONE = {
     "accounting/pld/test_prv_agreement.py": "all of pld against an independent accountant",
+    "attacks/test_broken.py": "safeguards taken away one by one",
     "cli/test_formats.py": "a declared format in every command that reads a file",
     "report/test_browser.py": "the page in a browser",
     "report/test_model_report.py": "the page of a model",
@@ -118,9 +119,6 @@ TOGETHER = {
     "baselines/stratified": "baselines/test_base.py",
     # A page is tested by what it says, an attack by its scores.
     "attacks/__init__": "attacks/test_scores.py",
-    "attacks/nearest": "attacks/test_membership.py",
-    "attacks/shadows": "attacks/test_membership.py",
-    "attacks/similarity": "attacks/test_inversion.py",
     "dpsgd/__init__": "dpsgd/test_trainer.py",
     "planning/summary": "planning/test_plan.py",
     "report/background": "report/test_facts.py",

@@ -14,6 +14,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from privmix.attacks.attribute import (
+        AttributeGuesses,
+        infer_from_records,
+        infer_from_rows,
+        with_value,
+    )
     from privmix.attacks.inversion import Recovery, invert_rows, nearest_pictures
     from privmix.attacks.membership import accuracy, log_odds, loss_scores
     from privmix.attacks.nearest import nearest_record_scores
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
 
 # The module that each public name comes from.
 _HOMES = {
+    "AttributeGuesses": "attribute",
     "Background": "rows",
     "Detection": "scores",
     "Interval": "scores",
@@ -37,6 +44,8 @@ _HOMES = {
     "Shadows": "shadows",
     "accuracy": "membership",
     "fit_shadows": "shadows",
+    "infer_from_records": "attribute",
+    "infer_from_rows": "attribute",
     "invert_rows": "inversion",
     "likelihood_ratio_scores": "shadows",
     "log_odds": "membership",
@@ -46,9 +55,11 @@ _HOMES = {
     "relative_membership_scores": "shadows",
     "row_scores": "rows",
     "structural_similarity": "similarity",
+    "with_value": "attribute",
 }
 
 __all__ = [
+    "AttributeGuesses",
     "Background",
     "Detection",
     "Interval",
@@ -57,6 +68,8 @@ __all__ = [
     "Shadows",
     "accuracy",
     "fit_shadows",
+    "infer_from_records",
+    "infer_from_rows",
     "invert_rows",
     "likelihood_ratio_scores",
     "log_odds",
@@ -66,6 +79,7 @@ __all__ = [
     "relative_membership_scores",
     "row_scores",
     "structural_similarity",
+    "with_value",
 ]
 
 

@@ -85,13 +85,15 @@ def row_scores(
 
     - ``signed``: rows are independent, and each has the ratio 1 - q + q exp(-a/2) cosh(u), with
       u = v' B^-1 z, a = v' B^-1 v and B = D + q sum_j v_j v_j', the others' part taken as normal: for
-      weak signals a chi-square statistic.
+      weak signals a chi-square statistic. What unknown records' squares add to all rows alike makes it
+      count for less.
     - ``poisson`` with all others known: 1 - q + q exp(u - a/2), z less what is expected of them.
     - ``stratified``, and ``poisson``, ``hierarchical``, ``uniform`` and ``transposed`` otherwise: the
       mean row (``stratified``: of the record's class), which holds q v of the record. Its covariance
       is that of the noise, the others' coins and the others' values: a linear statistic.
     - ``adaptive``: each round's rows hold r v', with the residual r that the round's public weights
-      give the record: a linear statistic against the noise.
+      give the record: a linear statistic against the noise; of unknown records in the mean of all rounds,
+      against what their values add to it as well.
 
     What charged preprocessing published is used to treat the records, not as evidence.
 
@@ -178,6 +180,11 @@ def _row_by_row(
         half = np.einsum("ij,ji->i", vectors[run], solved) / 2
         ratio = np.logaddexp(u, -u) - np.log(2) if signed else u
         scores[run] = np.logaddexp(log_out, log_in + ratio - half).sum(axis=0)
+        if background.spread:
+            # The others' own squares are in all rows alike: per row u^2 varies by 2 a^2, and all
+            # rows together by q^2 times the variance of (v_j' B^-1 v)^2 for each unknown record.
+            alike = q**2 * background.spread * ((known @ solved) ** 2).var(axis=0)
+            scores[run] /= 1 + len(sums) * alike / (8 * half**2)
     return scores
 
 
@@ -254,16 +261,50 @@ def _rounds(
     variance = (config.published_stddev(clip_norm, "feature") * config.divisor) ** 2
     squares = (candidates.features**2).sum(axis=1)
     total = np.zeros(len(squares))
+    left, own, theirs = [], [], []
     for rows in release.iter_rounds():
         assert rows.weights is not None
         weights = rows.weights.astype(np.float64) / clip_norm
-        theirs = _residuals(others, weights, config.residual_clip_norm)
-        expected = background.scale * theirs.T @ others.features
-        residuals = _residuals(candidates, weights, config.residual_clip_norm)
-        left = rows.features * config.divisor - expected
-        u = np.einsum("ik,kj,ij->i", residuals, left, candidates.features, optimize=True)
-        total += (u - (residuals**2).sum(axis=1) * squares / 2) / variance
-    return total
+        theirs.append(_residuals(others, weights, config.residual_clip_norm))
+        expected = background.scale * theirs[-1].T @ others.features
+        own.append(_residuals(candidates, weights, config.residual_clip_norm))
+        left.append(rows.features * config.divisor - expected)
+        if background.num_records is None:
+            u = np.einsum("ik,kj,ij->i", own[-1], left[-1], candidates.features, optimize=True)
+            total += (u - (own[-1] ** 2).sum(axis=1) * squares / 2) / variance
+    if background.num_records is None:
+        return total
+    return _mean_round(
+        others,
+        np.mean(theirs, axis=0),
+        candidates,
+        np.mean(own, axis=0),
+        np.mean(left, axis=0),
+        variance / config.num_rounds,
+        background.spread,
+    )
+
+
+def _mean_round(
+    others: _Records,
+    theirs: Matrix,
+    candidates: _Records,
+    own: Matrix,
+    left: Matrix,
+    variance: float,
+    spread: float,
+) -> Vector:
+    """Score candidates by the mean of all rounds, which others' values move alike in every round.
+
+    The covariance of r v' is taken as that of r times that of v, entry by entry.
+    """
+    scales, directions = np.linalg.eigh(theirs.T @ theirs / len(theirs))
+    lengths, basis = np.linalg.eigh(others.features.T @ others.features / len(theirs))
+    precision = 1 / (variance + spread * np.outer(scales.clip(0), lengths.clip(0)))
+    weighed = (directions.T @ left @ basis) * precision
+    r, v = own @ directions, candidates.features @ basis
+    u = np.einsum("ik,kj,ij->i", r, weighed, v, optimize=True)
+    return np.asarray(u - np.einsum("ik,kj,ij->i", r**2, precision, v**2, optimize=True) / 2)
 
 
 def _residuals(records: _Records, weights: Matrix, clip_norm: float) -> Matrix:
