@@ -39,6 +39,7 @@ ORDER = [
     "engine",
     "learners",
     "dpsgd",
+    "auditing",
     "spending",
     "datasets",
     "comparing",

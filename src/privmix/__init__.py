@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privmix import (
         accounting,
+        auditing,
         backends,
         datasets,
         dpsgd,
@@ -89,6 +90,7 @@ _HOMES = {
 }
 _MODULES = (
     "accounting",
+    "auditing",
     "backends",
     "datasets",
     "dpsgd",
@@ -122,6 +124,7 @@ __all__ = [
     "TorchNetworkClassifier",
     "Verification",
     "accounting",
+    "auditing",
     "backends",
     "bound_records",
     "datasets",
