@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,6 +34,7 @@ from privmix.records.bounded import Progress
 if TYPE_CHECKING:
     from privmix.dpsgd.training_plan import TrainingPlan
 
+Promise = Callable[[Array, Array], Array]
 Verdict = Literal["consistent", "violated"]
 _TUNING_EVERY = 4  # of the runs, one in so many chooses the test
 _QUANTILES = np.linspace(0.0, 1.0, 201)  # of the scores: where a threshold may lie
@@ -172,8 +175,8 @@ def audit(
 def judge(trials: Trials, event: Event, delta: float, confidence: float) -> AuditReport:
     """Turn finished runs into bounds and a verdict.
 
-    One run in four chooses a statistic and a threshold; the others count what that test gets wrong, so
-    that nothing has been chosen on them. Half of what may go wrong is for the test, half for the noise.
+    One run in four chooses a statistic and a threshold, for each bound; the others count what that test
+    gets wrong, so that nothing has been chosen on them. Half of what may go wrong is for the test, half for the noise.
 
     Args:
         trials: Independent runs, whose canaries are independent too.
@@ -185,7 +188,8 @@ def judge(trials: Trials, event: Event, delta: float, confidence: float) -> Audi
     confidence = _validate.real("confidence", confidence, above=0.0, below=1.0)
     half = 1 - (1 - confidence) / 2
     family = NoiseFamily(event)
-    rates = tested_rates(trials, family, half)
+    rates = tested_rates(trials, half, lambda *rates: np.log(family.factors(*rates)))
+    direct = tested_rates(trials, confidence, partial(_epsilon_below, delta=delta))
     epsilon = account(event, delta).epsilon
     findings = []
     if family.refutes(rates):
@@ -201,7 +205,7 @@ def judge(trials: Trials, event: Event, delta: float, confidence: float) -> Audi
         epsilon=epsilon,
         delta=delta,
         lower_bound=bound,
-        lower_bound_without_assumptions=epsilon_from_rates(rates, delta),
+        lower_bound_without_assumptions=epsilon_from_rates(direct, delta),
         gdp_mu_lower_bound=gdp_mu_from_rates(rates),
         confidence=confidence,
         tightness=bound / epsilon if epsilon > 0.0 else None,
@@ -215,14 +219,24 @@ def judge(trials: Trials, event: Event, delta: float, confidence: float) -> Audi
     )
 
 
-def tested_rates(trials: Trials, family: NoiseFamily, confidence: float) -> ErrorRates:
-    """Choose a statistic and a threshold on some runs, and bound the error rates on the others."""
+def tested_rates(trials: Trials, confidence: float, promise: Promise) -> ErrorRates:
+    """Choose a statistic and a threshold on some runs, and bound the error rates on the others.
+
+    ``promise`` says of the error rates of many tests how little each would prove.
+    """
     number = np.arange(len(trials.present))
     tuning = number % _TUNING_EVERY == 0
-    statistic, sign, threshold = _choose(trials.present[tuning], trials.scores[tuning], family)
+    chosen = _choose(trials.present[tuning], trials.scores[tuning], promise)
+    statistic, sign, threshold = chosen
     present = trials.present[~tuning].ravel()
     accused = sign * trials.scores[~tuning][..., statistic].ravel() > threshold
     return error_rates(_counts(present, accused), confidence)
+
+
+def _epsilon_below(alarms: Array, misses: Array, *, delta: float) -> Array:
+    """Return minus the epsilon that error rates contradict."""
+    pairs = zip(alarms.tolist(), misses.tolist(), strict=True)
+    return -np.array([epsilon_from_rates(ErrorRates(*pair), delta) for pair in pairs])
 
 
 def _counts(present: NDArray[np.bool_], accused: NDArray[np.bool_]) -> Counts:
@@ -235,9 +249,9 @@ def _counts(present: NDArray[np.bool_], accused: NDArray[np.bool_]) -> Counts:
 
 
 def _choose(
-    present: NDArray[np.bool_], scores: Array, family: NoiseFamily
+    present: NDArray[np.bool_], scores: Array, promise: Promise
 ) -> tuple[int, float, float]:
-    """Return (statistic, sign, threshold) of the test that promises to refute the most on other runs."""
+    """Return (statistic, sign, threshold) of the test that promises to prove the most on other runs."""
     there = present.ravel()
     best, chosen = math.inf, (0, 1.0, 0.0)
     for statistic in range(scores.shape[-1]):
@@ -247,8 +261,8 @@ def _choose(
         kept, missed = (np.searchsorted(some, thresholds, side="right") for some in (out, own))
         for sign in (1.0, -1.0):  # those above a threshold are accused, or those below
             alarms, misses = (out.size - kept, missed) if sign > 0 else (kept, own.size - missed)
-            factors = family.factors(_expected(alarms, out.size), _expected(misses, own.size))
-            promised = _smooth(np.log(factors))
+            rates = _expected(alarms, out.size), _expected(misses, own.size)
+            promised = _smooth(promise(*rates))
             place = int(promised.argmin())
             if promised[place] < best:
                 best, chosen = (

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from privmix import _validate
 from privmix.accounting.guarantee import number
+from privmix.accounting.rounding import rounded_up
 from privmix.cli._common import (
     OUT,
     Design,
@@ -28,9 +29,9 @@ from privmix.cli._common import (
     warn_of,
     write_text,
 )
-from privmix.cli._flags import DesignFlags, StepFlags, with_flags
+from privmix.cli._flags import DesignFlags, RiskFlags, StepFlags, with_flags
 from privmix.mechanism import ResidualConfig
-from privmix.planning.flags import design_options, make_plan, preprocessing_steps
+from privmix.planning.flags import asked_risk, design_options, make_plan, preprocessing_steps
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.planning.rule import recommend_design
 from privmix.preprocess import Step, charged
@@ -48,6 +49,7 @@ def plan_command(
     noise_multiplier: Annotated[
         float | None, typer.Option(help="Joint noise multiplier; omit to have it solved for.")
     ] = None,
+    gained: RiskFlags,
     solve_for: Annotated[
         str | None,
         typer.Option(help="mix_size or num_mixtures, given --epsilon and --noise-multiplier."),
@@ -78,6 +80,8 @@ def plan_command(
         privmix plan --schema schema.json --epsilon 1 --delta 1e-5 --unit-column patient
         --max-records-per-unit 4
 
+        privmix plan --schema schema.json --max-tpr 0.02 --at-fpr 0.01 --delta 1e-5 --out plan.json
+
     """
     asked = locals()
     facts = None if schema is None else read_schema(schema)
@@ -94,7 +98,7 @@ def plan_command(
     unit = PrivacyUnit(unit_column, max_records_per_unit)
     if explain:
         others = among(("design", "noise_multiplier", "solve_for", "max_memory", "out"), asked)
-        refuse_beside("--explain, which compares its own", given | flags | others)
+        refuse_beside("--explain, which compares its own", given | flags | gained | others)
         if unit != RECORD or "target" in known:
             allowed = "records with classes: by those designs are compared"
             _validate.fail("--explain", allowed, known.get("target", "a privacy unit"))
@@ -117,6 +121,7 @@ def plan_command(
         solve_for=solve_for,
         max_memory=None if max_memory is None else parse_bytes("--max-memory", max_memory),
         unit=unit,
+        risk=asked_risk(**gained),
     )
     if out is not None:
         write_text(out, plan.to_json() + "\n")
@@ -169,6 +174,9 @@ def _plan_table(plan: ReleasePlan) -> Table:
     if plan.unit_column is not None:
         whose = f"{plan.unit_column}, at most {plan.max_records_per_unit} records of each"
     rows = [("design", plan.design), ("epsilon, delta", spent), ("protects", whose)]
+    if plan.risk is not None:
+        reached = rounded_up(plan.risk.of(plan.event), 4)
+        rows.append(("risk", f"{plan.risk.statement} ({reached:.4g})"))
     rows += [("preprocessing", _describe_step(step)) for step in plan.preprocessing]
     for part in mechanism.components:
         label = part.label_noise_multiplier
