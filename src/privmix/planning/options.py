@@ -207,6 +207,16 @@ def _read_table() -> tuple[dict[str, Option], tuple[Flag, ...]]:
 OPTIONS, DESIGN_FLAGS = _read_table()
 
 
+# Instead of an epsilon: the most that an attacker may gain.
+RISK_FLAGS = (
+    Flag("max_tpr", float, "Instead of --epsilon: most members found, at --at-fpr."),
+    Flag("at_fpr", float, "Share of false alarms at which --max-tpr holds."),
+    Flag("max_advantage", float, "Instead: most that members found exceed false alarms by."),
+    Flag("max_reconstruction", float, "Instead: most probable reconstruction, at --at-prior."),
+    Flag("at_prior", float, "Probability of a reconstruction without the release."),
+)
+
+
 def options_of(design: Design) -> tuple[str, ...]:
     """Return the names of the options that a design takes."""
     return tuple(name for name, option in OPTIONS.items() if design in option.defaults)
