@@ -175,7 +175,7 @@ def plot_mixed_distances(distances: ArrayLike, ax: Axes | None = None) -> Axes:
 
 
 def plot_predicted_errors(
-    errors: Mapping[str, ArrayLike], epsilons: ArrayLike, ax: Axes | None = None
+    errors: Mapping[str, Sequence[float]], epsilons: ArrayLike, ax: Axes | None = None
 ) -> Axes:
     """Draw the predicted error of each design over epsilon, as ``planning.predicted_errors`` has it.
 
@@ -203,9 +203,10 @@ def plot_budget(balance: HasCharges, ax: Axes | None = None) -> Axes:
         for one in balance.charges
         if one.epsilon_spent is not None
     ]
+    times: Any = [at for at, _ in told]  # matplotlib takes them, its types do not say so
     used = [epsilon for _, epsilon in told]
-    ax.step([at for at, _ in told], used, where="post", color=CERTIFIED_COLOR, label="used")
-    ax.plot([at for at, _ in told], used, "o", color=CERTIFIED_COLOR, markersize=4)
+    ax.step(times, used, where="post", color=CERTIFIED_COLOR, label="used")
+    ax.plot(times, used, "o", color=CERTIFIED_COLOR, markersize=4)
     ax.axhline(
         balance.epsilon_limit, color=UNCERTIFIED_COLOR, linestyle="--", label="limit, which holds"
     )

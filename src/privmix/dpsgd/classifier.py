@@ -38,9 +38,13 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         batch_size: Expected number of records in a step.
         epochs: Expected number of times that a record takes part.
         augmentation: By default DP-Mix-Self for images, and the record itself for features.
-        learning_rate, momentum, clip_norm: See :class:`TrainingConfig`.
-        unit_column, max_records_per_unit: See :func:`plan_training`; ``fit`` is then told the owners.
-        feature_cache, device: See :class:`LinearHead`.
+        learning_rate: See :class:`TrainingConfig`.
+        momentum: As there.
+        clip_norm: As there.
+        unit_column: See :func:`plan_training`; ``fit`` is then told the owners.
+        max_records_per_unit: As there.
+        feature_cache: See :class:`LinearHead`.
+        device: As there.
         out: Folder for the model and its certificate; a temporary one by default.
         ledger: Ledger file that each ``fit`` is charged to before anything is drawn, those of a grid
             search or a cross-validation too. Without one, a second ``fit`` or release in a
