@@ -208,12 +208,12 @@ def predicted_errors(
     num_features: int,
     epsilons: Sequence[float],
     delta: float,
-) -> dict[Design, list[float]]:
+) -> dict[str, list[float]]:
     """Return each design's predicted error at several epsilons, with its better centring. Sees no data.
 
     As :func:`recommend_design`; NaN where a design is no alternative.
     """
-    found: dict[Design, list[float]] = {design: [] for design in _CHOICES}
+    found: dict[str, list[float]] = {design: [] for design in _CHOICES}
     for epsilon in epsilons:
         ranked = recommend_design(
             num_records=num_records,
