@@ -18,6 +18,8 @@ import resource
 import subprocess
 import sys
 
+from stamp import stamp
+
 ACCOUNT = (
     "account --design poisson --num-records 50000 --num-mixtures 50000 --mix-size 64 "
     "--noise-multiplier 1.26 --delta 1e-5"
@@ -54,7 +56,7 @@ def main() -> None:
     options = parser.parse_args()
     figures = {name: processor_seconds(how, options.runs) for name, how in PROGRAMS.items()}
     if options.json:
-        print(json.dumps(figures))
+        print(json.dumps({**stamp(), **figures}))
         return
     for name, seconds in figures.items():
         print(f"{name}: {seconds:.2f}")

@@ -24,7 +24,13 @@ ELSEWHERE = {
     "experiments": "mirrors experiments/",
 }
 # Tests of no single module.
-ALONE = {"accounting/pld/test_prv_agreement.py": "all of pld against an independent accountant"}
+ALONE = {
+    "accounting/pld/test_prv_agreement.py": "all of pld against an independent accountant",
+    "attacks/test_broken.py": "safeguards taken away one by one",
+    "cli/test_formats.py": "a declared format in every command that reads a file",
+    "report/test_browser.py": "the page in a browser",
+    "report/test_model_report.py": "the page of a model",
+}
 # Modules without a file of their own, and the tests that reach them: parts of one noun that are
 # tested as one, and implementations of a protocol under its contract.
 TOGETHER = {
@@ -41,7 +47,6 @@ TOGETHER = {
     "cli/_flags": "planning/test_options.py",
     "cli/_signing": "publishing/test_signature.py",
     "cli/_stopping": "whole/test_crashes.py",
-    "cli/compare": "cli/test_synthesize.py",
     "cli/demo": "datasets/test_demo.py",
     "cli/evaluate": "cli/test_predict.py",
     "cli/sign": "publishing/test_signature.py",
@@ -106,6 +111,23 @@ TOGETHER = {
     "running/unrecorded": "dpsgd/test_classifier.py",
     "schema/table": "features/test_tabular.py",
     "spending": "cli/test_ledger.py",
+    # Baselines keep one contract.
+    "baselines/linear_probe": "baselines/test_base.py",
+    "baselines/perturbation": "baselines/test_base.py",
+    "baselines/prototypes": "baselines/test_base.py",
+    "baselines/second_moments": "baselines/test_base.py",
+    "baselines/stratified": "baselines/test_base.py",
+    # A page is tested by what it says, an attack by its scores.
+    "attacks/__init__": "attacks/test_scores.py",
+    "dpsgd/__init__": "dpsgd/test_trainer.py",
+    "planning/summary": "planning/test_plan.py",
+    "report/background": "report/test_facts.py",
+    "report/blocks": "report/test_page.py",
+    "report/deployment": "report/test_checklist.py",
+    "report/example": "report/test_facts.py",
+    "report/figures": "report/test_page.py",
+    "report/protection": "report/test_facts.py",
+    "report/words": "report/test_page.py",
     "__main__": "cli/test_app.py",
 }
 

@@ -42,8 +42,9 @@ def loaded(*arguments: str) -> set[str]:
         (("-m", "privmix", "--version"), FIRST),
         (("-m", "privmix", *ACCOUNT.split()), HEAVY | {"cryptography"}),
         (("-m", "privmix", *PLAN.split()), HEAVY | {"cryptography"}),
+        (("-c", "import privmix.report.facts, privmix.report.page"), {"torch", "sklearn", "dask"}),
     ],
-    ids=["import", "help", "version", "account", "plan"],
+    ids=["import", "help", "version", "account", "plan", "report"],
 )
 def test_what_is_not_used_is_not_loaded(arguments, unwanted):
     names = loaded(*arguments)

@@ -235,10 +235,7 @@ def epsilon_bounds(event: SimpleEvent | ComposedEvent, delta: float) -> tuple[fl
 
     def bound(spacing: float, upper: bool) -> float:
         composition = _compose(steps, spacing, reach, upper)
-        return max(
-            _direction_epsilon(direction, delta, upper)
-            for direction in (composition, composition.reversed())
-        )
+        return max(_direction_epsilon(d, delta, upper) for d in composition.directions)
 
     upper, spacing = _with_coarsening(lambda h: bound(h, True), _spacing(steps, reach, delta))
     lower = 0.0
@@ -269,7 +266,7 @@ def epsilon_upper(
 
     def bounds(spacing: float) -> list[float]:
         composition = _compose(problem.all_steps, spacing, reach, upper=True)
-        directions = composition, composition.reversed()
+        directions = composition.directions
         return [max(_direction_epsilon(d, delta, True) for d in directions) for delta in deltas]
 
     return _with_coarsening(bounds, spacing)[0]
@@ -307,7 +304,7 @@ def delta_bounds(event: SimpleEvent | ComposedEvent, epsilon: float) -> tuple[fl
 
     def bound(spacing: float, upper: bool) -> float:
         composition = _compose(problem.all_steps, spacing, reach, upper)
-        directions = composition, composition.reversed()
+        directions = composition.directions
         return max(_direction_delta(direction, epsilon, upper) for direction in directions)
 
     spacing = _spacing(problem.all_steps, reach, 1e-6)

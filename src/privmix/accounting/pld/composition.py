@@ -15,7 +15,7 @@ from privmix.accounting.search import minimum
 
 MACHINE = float(np.finfo(np.float64).eps)
 LOG_ORDERS = math.log(1e-9), math.log(1e7)  # where the tilt is searched
-_MAX_WINDOW = 2**22  # of the composed loss
+_MAX_WINDOW = 2**20  # of the composed loss: what 10^7 rows take, and transformed soon enough
 _ALIASED = 1e-9  # tilted mass allowed outside the window of the transform
 
 
@@ -83,6 +83,13 @@ class Composition:
         )
         rounding = 8.0 * MACHINE * sum(count * (1.0 + largest) for count, largest in per_step)
         return rounding + sum(count * part.slack for part, count in self.parts)
+
+    @property
+    def directions(self) -> tuple[Composition, ...]:
+        """(P, Q) and (Q, P), or one of them where each step is its own reverse."""
+        if all(part.is_symmetric for part, _ in self.parts):
+            return (self,)
+        return self, self.reversed()
 
     def reversed(self) -> Composition:
         """The direction (Q, P)."""
