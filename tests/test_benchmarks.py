@@ -74,10 +74,10 @@ def suppress_success():
         assert not stop.code
 
 
-METHODS = (
-    "ours adaptive signed hybrid prototypes dp-gradient dp-gradient-strong dp-gradient-tuned dp-moments "
-    "poisson papers papers-hierarchical non-private"
-).split()
+METHODS = [
+    *("ours", "adaptive", "signed", "hybrid", "prototypes", "dp-gradient", "dp-gradient-strong"),
+    *("dp-gradient-tuned", "dp-moments", "poisson", "papers", "papers-hierarchical", "non-private"),
+]
 
 
 @pytest.mark.parametrize("method", METHODS)
