@@ -37,7 +37,7 @@ from sklearn.linear_model import RidgeClassifierCV
 import privmix
 from privmix.accounting import gdp_mu_from
 from privmix.planning.plan import record_facts
-from privmix.planning.rule import recommend_design
+from privmix.planning.rule import Alternative, recommend_design
 from privmix.preprocess import Center, Preprocessor, UnitNorm
 from privmix.rng import MasterKey, fresh_secret
 from privmix.theory.regression import optimal_mix_size
@@ -180,15 +180,19 @@ def papers_hierarchical(data: DataSet, epsilon: float, seed: int) -> Outcome:
     """
     class_prob = 2 / data.schema.num_classes
     size = min(papers_mix_size(data, epsilon), class_prob * data.schema.num_records)
-    options = {"design": "hierarchical", "class_prob": class_prob, "mix_size": size}
+    options: dict[str, Any] = {"design": "hierarchical", "class_prob": class_prob}
+    options |= {
+        "mix_size": size,
+        "preprocessing": recommended("poisson", data, epsilon).preprocessing,
+    }
     return learn_from_release(data, epsilon, kl_softmax(seed), **options)
 
 
 def papers_mixtures(data: DataSet, epsilon: float) -> dict[str, Any]:
-    """As many rows as records, nothing before them, and none of the planning rule's sizes."""
+    """As many rows as records, none of the planning rule's sizes, and the centring that ours gets."""
     options: dict[str, Any] = {"design": "poisson", "mix_size": papers_mix_size(data, epsilon)}
     options |= {"num_mixtures": data.schema.num_records, "label_balance": math.sqrt(2)}
-    return {**options, "preprocessing": ()}
+    return {**options, "preprocessing": recommended("poisson", data, epsilon).preprocessing}
 
 
 def papers_mix_size(data: DataSet, epsilon: float) -> float:
@@ -202,13 +206,18 @@ def poisson(data: DataSet, epsilon: float, seed: int) -> Outcome:
     return learn_from_release(data, epsilon, privmix.NoiseAwareClassifier(), **options)
 
 
+def recommended(design: str, data: DataSet, epsilon: float) -> Alternative:
+    """What the planning rule gives a design."""
+    sizes = {n: getattr(data.schema, n) for n in ("num_records", "num_classes", "num_features")}
+    found = recommend_design(**sizes, epsilon=epsilon, delta=DELTA)
+    return next(alternative for alternative in found if alternative.design == design)
+
+
 def as_planned(design: str) -> Callable[[DataSet, float, int], Outcome]:
     """A design with the sizes and the centring that the planning rule gives it."""
 
     def method(data: DataSet, epsilon: float, seed: int) -> Outcome:
-        sizes = {n: getattr(data.schema, n) for n in ("num_records", "num_classes", "num_features")}
-        found = recommend_design(**sizes, epsilon=epsilon, delta=DELTA)
-        best = next(alternative for alternative in found if alternative.design == design)
+        best = recommended(design, data, epsilon)
         options = {"preprocessing": best.preprocessing, **best.options}
         return learn_from_release(
             data, epsilon, privmix.NoiseAwareClassifier(), design=design, **options

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from privmix import (
         accounting,
         attacks,
+        auditing,
         backends,
         baselines,
         datasets,
@@ -92,6 +93,7 @@ _HOMES = {
 _MODULES = (
     "accounting",
     "attacks",
+    "auditing",
     "backends",
     "baselines",
     "datasets",
@@ -127,6 +129,7 @@ __all__ = [
     "Verification",
     "accounting",
     "attacks",
+    "auditing",
     "backends",
     "baselines",
     "bound_records",

@@ -445,4 +445,4 @@ def recheck_plan(plan: ReleasePlan) -> None:
     """Account for the plan anew, before anything is spent: a plan that states more epsilon or less
     than its parameters give is refused.
     """
-    recheck(plan.event, plan.epsilon, plan.delta, plan.accountants)
+    recheck(plan.event, plan.epsilon, plan.delta, plan.accountants, plan.risk)

@@ -175,7 +175,7 @@ def plot_mixed_distances(distances: ArrayLike, ax: Axes | None = None) -> Axes:
 
 
 def plot_predicted_errors(
-    errors: Mapping[str, ArrayLike], epsilons: ArrayLike, ax: Axes | None = None
+    errors: Mapping[str, Sequence[float]], epsilons: ArrayLike, ax: Axes | None = None
 ) -> Axes:
     """Draw the predicted error of each design over epsilon, as ``planning.predicted_errors`` has it.
 

@@ -6,6 +6,7 @@ import datetime
 import importlib
 import json
 import runpy
+import shlex
 import sys
 import warnings
 from contextlib import contextmanager
@@ -52,11 +53,12 @@ def data(tmp_path, monkeypatch):
         ("probabilities", "--epsilon 8 --designs stratified --seeds 1", None),
         ("imbalance", "--epsilon 8 --seeds 1", None),
         ("calibration", "--configs 4", "smallest_ratio"),
+        ("signed_allocation", "--data 'made up' --seeds 1", None),
     ],
 )
 def test_a_benchmark_prints_json(script, options, told, data, capsys, monkeypatch):
     pytest.importorskip("torch")
-    monkeypatch.setattr(sys, "argv", [script, *options.split(), "--json"])
+    monkeypatch.setattr(sys, "argv", [script, *shlex.split(options), "--json"])
     with suppress_success():
         runpy.run_path(str(FOLDER / f"{script}.py"), run_name="__main__")
     printed = json.loads(capsys.readouterr().out)

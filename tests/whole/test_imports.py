@@ -41,6 +41,7 @@ ORDER = [
     "learners",
     "dpsgd",
     "attacks",
+    "auditing",
     "spending",
     "datasets",
     "baselines",

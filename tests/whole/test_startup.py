@@ -10,7 +10,17 @@ import pytest
 
 ACCOUNT = "account --design poisson --num-records 500 --num-mixtures 20 --mix-size 5 --noise-multiplier 2 --delta 1e-5"
 PLAN = "plan --num-records 1000 --num-classes 3 --num-features 10 --epsilon 1 --delta 1e-5"
-HEAVY = {"torch", "sklearn", "numba", "scipy.stats", "pandas", "pyarrow", "dp_accounting", "dask"}
+HEAVY = {
+    "torch",
+    "sklearn",
+    "numba",
+    "scipy.stats",
+    "scipy.optimize",
+    "pandas",
+    "pyarrow",
+    "dp_accounting",
+    "dask",
+}
 FIRST = HEAVY | {"numpy", "scipy", "cryptography", "mpmath", "safetensors"}
 
 

@@ -86,6 +86,13 @@ def fit_command(
     learning_rate: Annotated[float, typer.Option(help="Step width.")] = 1.0,
     momentum: Annotated[float, typer.Option(help="Share of the last update kept.")] = 0.0,
     clip_norm: Annotated[float, typer.Option(help="Bound on a record's gradient.")] = 1.0,
+    class_weight: Annotated[
+        str | None,
+        typer.Option(
+            help="linear: what a record's loss counts by its class: balanced, by the schema's "
+            "class_balance, or a number for each class, as in 1,9 [all alike]."
+        ),
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option(help=f"{', '.join(_METHODS)} [dp-mix-self for images, else plain]."),
@@ -259,6 +266,7 @@ def fit_command(
         learning_rate=learning_rate,
         momentum=momentum,
         clip_norm=clip_norm,
+        class_weight=_class_weight(class_weight, facts),
         augmentation=augmentation,
         target=target,
         unit_column=unit_column,
@@ -368,6 +376,19 @@ def _classes(text: str) -> tuple[int, ...] | tuple[str, ...]:
         return tuple(int(name) for name in names)
     except ValueError:
         return names
+
+
+def _class_weight(text: str | None, schema: Schema | None) -> tuple[float, ...] | None:
+    from privmix.dpsgd.training_plan import class_weights
+
+    given: Any = text
+    if text is not None and text != "balanced":
+        try:
+            given = [float(part) for part in text.split(",")]
+        except ValueError:
+            allowed = "balanced, or a number for each class, as in 1,9"
+            _validate.fail("--class-weight", allowed, repr(text))
+    return class_weights(given, None if schema is None else schema.class_balance)
 
 
 def _augmentation(
