@@ -21,7 +21,7 @@ OUTSIDE = {
     "README.md": "readme.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
-    "SECURITY.md": "security.md",
+    "SECURITY.md": "reporting.md",
     "LICENSE": "license.md",
     "src/privmix/datasets/data/ATTRIBUTION.md": "attribution.md",
 }
