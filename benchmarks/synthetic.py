@@ -29,6 +29,7 @@ from sklearn.svm import LinearSVC
 
 import privmix
 from privmix.planning.rule import recommend_design
+from stamp import stamp
 from utility import DATASETS, DELTA
 
 RESULTS = Path(__file__).parent / "results"
@@ -148,7 +149,8 @@ def main() -> None:
         print(f"  {name}: {statistics.mean(values):.1f}{spread}")
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"synthetic-{options.dataset}-{options.epsilon:g}.json"
-    path.write_text(json.dumps({"num_records": options.num_records, "runs": found}, indent=2))
+    runs = [{**stamp(), **one} for one in found]
+    path.write_text(json.dumps({"num_records": options.num_records, "runs": runs}, indent=2))
 
 
 if __name__ == "__main__":
