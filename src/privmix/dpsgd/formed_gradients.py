@@ -40,11 +40,15 @@ def forming_is_quicker(views: int, num_parameters: int) -> bool:
 
 
 def sum_of_formed(
-    runs: Sequence[tuple[Tensor, Tensor]], weights: NDArray[np.float64], grid: HeadGrid
+    runs: Sequence[tuple[Tensor, Tensor]],
+    weights: NDArray[np.float64],
+    grid: HeadGrid,
+    class_weight: NDArray[np.float64],
 ) -> ExactSum:
     """Sum the clipped gradients of runs of records, given as features and targets.
 
-    The integers are multiples of a power of two of fine points.
+    The integers are multiples of a power of two of fine points. A view's residuals are multiplied by
+    the weight of its classes, of which there may be none, before the gradient is formed and clipped.
     """
     import torch
 
@@ -60,12 +64,15 @@ def sum_of_formed(
     intercept[:num_classes] = torch.as_tensor(weights[:, -1])
     room, scores = torch.empty((num_views, width - 1)), torch.empty((num_views, coef.shape[1]))
     gradient = torch.empty((num_classes, width - 1))
+    weigh = torch.from_numpy(class_weight)
     held, most = 0, 1 << max(0, _SUM_BITS - _POINT_BITS - coarse)
     for given, targets in runs:
         for record, target in zip(given.float(), targets, strict=True):
             features = record if _aligned(record) else room.copy_(record)
             torch.addmm(intercept, features, coef, out=scores)
             residuals = torch.softmax(scores, 1)[:, :num_classes].sub_(target)
+            if class_weight.size:
+                residuals.mul_((target * weigh).sum(dim=1, keepdim=True))
             torch.mm(residuals.T, features, out=gradient)
             if held == most:
                 _hand_over(points, coarse, held * bound, total)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from time import monotonic
@@ -160,6 +160,7 @@ def fit(
     extractor: ExtractorIdentity | None = None,
     feature_names: Sequence[str] | None = None,
     progress: Progress | None = None,
+    watch: Callable[[int, float], object] | None = None,
 ) -> TrainedModel:
     """Train a model on private records under a plan. Spends the plan's budget.
 
@@ -187,6 +188,9 @@ def fit(
         feature_names: Public names of the features, for the certificate. A frame must have them
             as columns, in this order; its own names are not published without.
         progress: Called with (steps done, steps in all).
+        watch: Called with (steps done, L2 norm of the step's published gradient). That is a function
+            of noisy numbers alone, which the guarantee covers. A training that goes on tells of the
+            steps that are left.
 
     Returns:
         The trained model.
@@ -241,7 +245,7 @@ def fit(
             views = PrivateViews(own, config, key, samples, device)
             source = model.bind(views, len(parameters))
             steps = Steps(config, own, source, key)
-            trained = _train(steps, parameters, run.folder, histograms, progress)
+            trained = _train(steps, parameters, run.folder, histograms, progress, watch)
         stamped = certificate.sealed(private=journal.private, files={})
         digest = _seal(run.release_folder, stamped, model.state(config, trained), histograms)
         made_here = True
@@ -341,6 +345,7 @@ def _train(
     folder: Path,
     histograms: GradientHistograms | None,
     progress: Progress | None,
+    watch: Callable[[int, float], object] | None,
 ) -> NDArray[np.float64]:
     """Run all steps, from the last checkpoint on if there is one."""
     config = steps.config
@@ -361,6 +366,8 @@ def _train(
         parameters = parameters - config.learning_rate * velocity
         if progress is not None:
             progress(step + 1, config.num_steps)
+        if watch is not None:
+            watch(step + 1, float(np.linalg.norm(gradient)))
         if monotonic() > due:
             tensors = {
                 "parameters": parameters,

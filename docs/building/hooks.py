@@ -1,0 +1,86 @@
+"""Hooks of the site's builder: pages that stand outside ``docs/``, and links to them.
+
+Pages link to each other as files of the repository, so that they work there; on the site a link to
+``README.md``, say, leads to the page made of it. A link that leads to neither is an error.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.utils import get_relative_url
+
+ROOT = Path(__file__).parents[2]
+# Files of the repository that are pages of the site, too.
+OUTSIDE = {
+    "README.md": "readme.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "LICENSE": "license.md",
+    "src/privmix/datasets/data/ATTRIBUTION.md": "attribution.md",
+}
+# The theme lets search work from disk by a script from elsewhere; this one is our own.
+_FOREIGN_WORKER = "https://unpkg.com/iframe-worker/shim"
+_OWN_WORKER = "assets/javascripts/worker-from-disk.js"
+_LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that stand outside."""
+    for source, page in OUTSIDE.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        if source == "LICENSE":
+            text = f"# License\n\n```text\n{text}```\n"
+        files.append(File.generated(config, page, content=_linked(text, source, page)))
+    script = (Path(__file__).parent / "worker-from-disk.js").read_text(encoding="utf-8")
+    files.append(File.generated(config, _OWN_WORKER, content=script))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Turn links of a page under ``docs/`` to files outside into links to their pages."""
+    uri = page.file.src_uri
+    if uri in OUTSIDE.values():
+        return markdown
+    return _linked(markdown, f"docs/{uri}", uri)
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Let search use our own script; the page then loads nothing from anywhere."""
+    return output.replace(_FOREIGN_WORKER, get_relative_url(_OWN_WORKER, page.url))
+
+
+def on_post_template(output_content: str, **_: Any) -> str:
+    """Do the same for the page of what is not found."""
+    return output_content.replace(_FOREIGN_WORKER, f"/{_OWN_WORKER}")
+
+
+def _linked(text: str, source: str, page: str) -> str:
+    """Rewrite the links of a file of the repository for its page; code stays as it is."""
+
+    def rewritten(match: re.Match[str]) -> str:
+        start, target, anchor, end = match.groups()
+        if ":" in target:
+            return match[0]
+        place = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        goal = OUTSIDE.get(place)
+        if goal is None and place.startswith("docs/"):
+            goal = place.removeprefix("docs/")
+        if goal is None:
+            raise PluginError(f"{source}: a link to {target}, which is no page of the site")
+        return (
+            f"{start}{posixpath.relpath(goal, posixpath.dirname(page) or '.')}{anchor or ''}{end}"
+        )
+
+    parts, last = [], 0
+    for fence in _FENCE.finditer(text):
+        parts += [_LINK.sub(rewritten, text[last : fence.start()]), fence[0]]
+        last = fence.end()
+    return "".join([*parts, _LINK.sub(rewritten, text[last:])])
