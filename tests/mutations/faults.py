@@ -470,6 +470,29 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
+        _in("dpsgd/formed_gradients", "dpsgd/test_linear_head.py"),
+        (
+            "gradients that are formed are clipped too late",
+            "if factor * length > bound:",
+            "if factor * length > 2.0 * bound:",
+        ),
+        (
+            "intercepts do not count where gradients are formed",
+            "square += part + np.float64(intercepts[c]) * np.float64(intercepts[c])",
+            "square += part",
+        ),
+        (
+            "sums of records overflow",
+            "_SUM_BITS = 61",
+            "_SUM_BITS = 66",
+        ),
+        (
+            "what is held is added twice",
+            "    points[:] = 0\n",
+            "",
+        ),
+    ),
+    *_faults(
         _in(
             "dpsgd/trainer",
             "dpsgd/test_gradients.py::test_steps_have_noise_and_samples_of_their_own",
