@@ -143,7 +143,11 @@ def release(
         _validate.fail(
             "plan.schema", "a schema; plan with --schema or plan_release(schema)", "none"
         )
-    if extractor is not None and not hasattr(extractor, "transform"):
+    if extractor is not None and not (
+        hasattr(extractor, "transform")
+        # Without one it is not known to be public: scikit-learn's are fitted to records.
+        and isinstance(getattr(extractor, "identity", None), ExtractorIdentity)
+    ):
         allowed = "an extractor, such as privmix.features.get_extractor('sentence')"
         _validate.fail("extractor", allowed, repr(extractor))
     if threads is not None:
@@ -441,4 +445,4 @@ def recheck_plan(plan: ReleasePlan) -> None:
     """Account for the plan anew, before anything is spent: a plan that states more epsilon or less
     than its parameters give is refused.
     """
-    recheck(plan.event, plan.epsilon, plan.delta, plan.accountants)
+    recheck(plan.event, plan.epsilon, plan.delta, plan.accountants, plan.risk)

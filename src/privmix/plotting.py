@@ -198,13 +198,11 @@ def plot_budget(balance: HasCharges, ax: Axes | None = None) -> Axes:
     Errors: ImportError without matplotlib.
     """
     ax = _axes(ax)
-    told = [
-        (datetime.fromisoformat(one.charged_at), one.epsilon_spent)
-        for one in balance.charges
-        if one.epsilon_spent is not None
-    ]
-    times: Any = [at for at, _ in told]  # matplotlib takes them, its types do not say so
-    used = [epsilon for _, epsilon in told]
+    told = [one for one in balance.charges if one.epsilon_spent is not None]
+    # Times of the ledger are in UTC; NumPy's have no zone.
+    stamps = [datetime.fromisoformat(one.charged_at).replace(tzinfo=None) for one in told]
+    times = np.array(stamps, dtype="datetime64[us]")
+    used = np.array([one.epsilon_spent for one in told], dtype=np.float64)
     ax.step(times, used, where="post", color=CERTIFIED_COLOR, label="used")
     ax.plot(times, used, "o", color=CERTIFIED_COLOR, markersize=4)
     ax.axhline(

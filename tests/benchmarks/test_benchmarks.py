@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib
 import json
 import runpy
+import shlex
 import sys
+import warnings
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +17,12 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="needs a checkout with its benchmarks")
+
+
+@pytest.fixture(autouse=True)
+def beside_each_other(monkeypatch):
+    """Benchmarks import each other, as scripts of one folder may."""
+    monkeypatch.syspath_prepend(FOLDER)
 
 
 @pytest.fixture
@@ -35,7 +44,7 @@ def data(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("script", "options", "told"),
     [
-        ("mixing", "-n 200 -T 64 -m 4 -d 8 --slices 1 --repeats 1 --no-growth", "ratio_limit"),
+        ("mixing", "-n 200 -T 64 -m 4 -d 8 --dense --repeats 1 --no-growth", "ratio_limit"),
         (
             "mixing_cuda",
             "--device cpu --num-records 200 --num-features 8 --num-mixtures 64 --mix-size 4",
@@ -44,12 +53,12 @@ def data(tmp_path, monkeypatch):
         ("probabilities", "--epsilon 8 --designs stratified --seeds 1", None),
         ("imbalance", "--epsilon 8 --seeds 1", None),
         ("calibration", "--configs 4", "smallest_ratio"),
+        ("signed_allocation", "--data 'made up' --seeds 1", None),
     ],
 )
 def test_a_benchmark_prints_json(script, options, told, data, capsys, monkeypatch):
     pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(FOLDER)  # as a script has it
-    monkeypatch.setattr(sys, "argv", [script, *options.split(), "--json"])
+    monkeypatch.setattr(sys, "argv", [script, *shlex.split(options), "--json"])
     with suppress_success():
         runpy.run_path(str(FOLDER / f"{script}.py"), run_name="__main__")
     printed = json.loads(capsys.readouterr().out)
@@ -72,9 +81,8 @@ def suppress_success():
 
 
 @pytest.mark.parametrize("method", ["ours", "prototypes", "dp-gradient", "non-private"])
-def test_a_method_of_the_utility_benchmark_runs(method, data, monkeypatch):
+def test_a_method_of_the_utility_benchmark_runs(method, data):
     pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(FOLDER)
     parts = importlib.import_module("utility")
     row = parts.measure(method, parts.load_banking77(data, data), 8.0, 1)
     assert 0 <= row.mean <= 1
@@ -93,10 +101,63 @@ def test_the_parts_of_the_memory_benchmark_fit_the_library(tmp_path):
     assert peak > 0
 
 
-def test_the_parts_of_the_training_benchmark_fit_the_library(monkeypatch):
+def test_all_sides_of_the_training_benchmark_take_the_same_step(monkeypatch):
+    """Up to noise, which is the same for all but for its randomness: a large rate shows the rest."""
     pytest.importorskip("opacus")
-    monkeypatch.syspath_prepend(FOLDER)
-    assert runpy.run_path(str(FOLDER / "dpsgd.py"))["STEPS"]
+    torch = pytest.importorskip("torch")
+    parts = runpy.run_path(str(FOLDER / "dpsgd.py"))
+    given = parts["features_at_hand"](20)
+    monkeypatch.setattr(torch, "randn_like", torch.zeros_like)
+    ghost = "opacus.optimizers.optimizer_fast_gradient_clipping._generate_noise"
+    monkeypatch.setattr(ghost, lambda std, reference, **_: torch.zeros_like(reference))
+    monkeypatch.setattr(
+        "privmix.noise.rounded_gaussian", lambda _, __, ___, size: np.zeros(size, dtype=np.int64)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of hooks, as the benchmark does
+        steps = {side: step(*given) - given[2] for side, step in parts["STEPS"].items()}
+    length = np.linalg.norm(steps["ours"])
+    assert length > 0
+    for step in steps.values():
+        assert np.linalg.norm(step - steps["ours"]) < 1e-4 * length
+
+
+class TestStamps:
+    def test_rows_name_the_commit_and_the_day(self):
+        stamp = importlib.import_module("stamp")
+        found = stamp.stamp()
+        assert set(found) == set(stamp.MADE_BY)
+        assert datetime.date.fromisoformat(found["date"])
+
+    def test_a_table_of_one_commit_has_no_marks(self):
+        marks = importlib.import_module("stamp").Marks
+        rows = [{"commit": "abc", "date": "2026-01-01"}, {"commit": "abc", "date": "2026-01-03"}]
+        assert [marks(rows).of(row) for row in rows] == ["", ""]
+        assert marks(rows).legend() == ["commit abc, 2026-01-01, 2026-01-03"]
+
+    def test_a_table_of_several_commits_says_which_row_is_whose(self):
+        marks = importlib.import_module("stamp").Marks
+        rows = [
+            {"commit": "abc", "date": "2026-01-01"},
+            {"commit": "def", "date": "2026-01-03"},
+            {},
+        ]
+        found = marks(rows)
+        assert [found.of(row) for row in rows] == ["[a]", "[b]", "[c]"]
+        assert found.legend()[1:] == ["[b] commit def, 2026-01-03", "[c] commit unknown, unknown"]
+
+    def test_the_table_of_accuracies_marks_its_cells(self, data, capsys):
+        pytest.importorskip("torch")
+        utility = importlib.import_module("utility")
+        row = {"method": "ours", "mean": 0.5, "std": None, "seeds": 1}
+        rows = [
+            row | {"epsilon": 1.0, "commit": "abc", "date": "2026-01-01"},
+            row | {"epsilon": 8.0, "commit": "def", "date": "2026-01-01"},
+        ]
+        utility.print_table("banking77", rows)
+        printed = capsys.readouterr().out
+        assert "50.00[a]" in printed and "50.00[b]" in printed
+        assert "[b] commit def, 2026-01-01" in printed
 
 
 EXPERIMENT = FOLDER.parent / "experiments" / "dfs" / "recovery.py"

@@ -102,11 +102,11 @@ FAULTS: list[Fault] = [
     *_faults(
         _in(
             "clipping",
-            "records/test_bounded.py::test_grid_of_a_unit_norm",
-            "records/test_bounded.py::test_truncation_moves_toward_zero",
-            "records/test_bounded.py::test_long_vectors_are_scaled_down",
-            "records/test_bounded.py::test_vectors_on_the_bound_stay_within_it",
-            "records/test_bounded.py::test_integers_that_rounding_puts_above_the_bound_are_shrunk",
+            "test_clipping.py::test_grid_of_a_unit_norm",
+            "test_clipping.py::test_truncation_moves_toward_zero",
+            "test_clipping.py::test_long_vectors_are_scaled_down",
+            "test_clipping.py::test_vectors_on_the_bound_stay_within_it",
+            "test_clipping.py::test_integers_that_rounding_puts_above_the_bound_are_shrunk",
         ),
         (
             "long vectors are shortened too much",
@@ -474,7 +474,7 @@ FAULTS: list[Fault] = [
             "dpsgd/trainer",
             "dpsgd/test_gradients.py::test_steps_have_noise_and_samples_of_their_own",
             "dpsgd/test_gradients.py::test_noise_is_drawn_for_the_sensitivity_with_the_rounding_allowance",
-            "dpsgd/test_trainer.py::test_no_step_beyond_the_budget",
+            "dpsgd/test_training_plan.py::test_no_step_beyond_the_budget",
         ),
         (
             "every step has the same noise",
@@ -498,7 +498,7 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
-        _in("dpsgd/training_plan", "dpsgd/test_trainer.py"),
+        _in("dpsgd/training_plan", "dpsgd/test_training_plan.py", "dpsgd/test_trainer.py"),
         ("one step is charged", "            count=num_steps,\n", "            count=1,\n"),
     ),
     *_faults(

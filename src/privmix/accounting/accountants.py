@@ -78,19 +78,19 @@ def account(event: Event, delta: float) -> Accounting:
     """
     delta = _validate.delta("delta", delta)
     inner, size, is_exact = group_view(event)
-    by_pld = (
-        _pld_reading(inner, delta) if size == 1 else _chained(pld.delta_curve, inner, delta, size)
-    )
+    by_gdp, guess = _gdp_reading(event, delta), float(size)
+    if size == 1:
+        by_rdp: Reading | None = _rdp_reading(inner, delta)
+        by_pld = _pld_reading(inner, delta)
+    else:
+        by_rdp = _chained(_rdp_curve(inner), delta, size, guess)
+        guess = _guess(by_gdp, by_rdp, guess)
+        by_pld = _chained(pld.delta_curve(inner), delta, size, guess)
     presence = presence_view(event)
     if presence is not None:
-        by_pld = _smaller(by_pld, _chained(pld.delta_curve, presence[0], delta, presence[1]))
-    readings = {
-        "pld": by_pld,
-        "rdp": _rdp_reading(inner, delta)
-        if size == 1
-        else _chained(_rdp_curve, inner, delta, size),
-        "gdp": _gdp_reading(event, delta),
-    }
+        step, chain = presence
+        by_pld = _smaller(by_pld, _chained(pld.delta_curve(step), delta, chain, guess))
+    readings = {"pld": by_pld, "rdp": by_rdp, "gdp": by_gdp}
     if not is_exact:
         readings = {
             name: reading and reading.model_copy(update={"lower": None})
@@ -233,13 +233,16 @@ def _rdp_curve(event: SimpleEvent | ComposedEvent) -> Callable[[float], float]:
     return lambda epsilon: rdp.rdp_delta(event, epsilon)
 
 
+def _guess(by_gdp: Reading | None, by_rdp: Reading | None, default: float) -> float:
+    """Where to look for a chain's epsilon: at the central limit's, which is seldom above."""
+    readings = [one.epsilon for one in (by_gdp, by_rdp) if one is not None]
+    return min([epsilon for epsilon in readings if epsilon is not None], default=default)
+
+
 def _chained(
-    curve: Callable[[SimpleEvent | ComposedEvent], Callable[[float], float]],
-    event: SimpleEvent | ComposedEvent,
-    delta: float,
-    size: int,
+    curve: Callable[[float], float], delta: float, size: int, guess: float
 ) -> Reading | None:
-    epsilon = chained_epsilon(curve(event), delta, size)
+    epsilon = chained_epsilon(curve, delta, size, guess)
     return None if epsilon is None else Reading(epsilon=epsilon, guarantee=True, upper=epsilon)
 
 

@@ -25,6 +25,7 @@ from privmix.cli._app import app as app
 from privmix.foreign.files import MOST_JSON_BYTES, read_file
 from privmix.mechanism import DESIGNS
 from privmix.schema import Schema
+from privmix.schema.table import PLAIN, TextFormat
 
 if TYPE_CHECKING:
     from privmix.preprocess import Step
@@ -52,6 +53,13 @@ Design = Annotated[
     str | None, typer.Option(help=f"One of {', '.join(DESIGNS)} [auto: see plan --explain].")
 ]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="Schema file (JSON).")]
+FormatOf = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema",
+        help='Schema file (JSON) whose "format" says how a file of delimited text is written.',
+    ),
+]
 LabelColumns = Annotated[
     list[str] | None,
     typer.Option(
@@ -134,6 +142,11 @@ def write_text(path: Path, text: str, *, new: bool = False, mode: int = 0o666) -
 
 def read_schema(path: Path) -> Schema:
     return Schema.from_json(read_text(path), place=str(path))
+
+
+def text_format(schema: Path | None) -> TextFormat:
+    """Return how files of delimited text are written, as a schema says."""
+    return PLAIN if schema is None else read_schema(schema).text_format
 
 
 def warn_of(guarantee: Guarantee) -> None:

@@ -15,6 +15,7 @@ from privmix.accounting.guarantee import NOT_PRIVATE
 from privmix.cli._common import (
     ERR,
     FeaturesKey,
+    FormatOf,
     Json,
     LabelColumns,
     LabelKey,
@@ -23,6 +24,7 @@ from privmix.cli._common import (
     print_json,
     progress_bar,
     status_line,
+    text_format,
 )
 from privmix.cli._raw import (
     Device,
@@ -65,6 +67,7 @@ def evaluate_command(
     image_column: ImageColumn = None,
     extractor: ExtractorSpec = None,
     device: Device = None,
+    schema: FormatOf = None,
     unit_column: Annotated[
         str | None,
         typer.Option(
@@ -156,6 +159,7 @@ def evaluate_command(
             max_missed_share=shares.missed,
             target=scored.target,
             classes=scored.classes,
+            form=text_format(schema),
         )
         records.remedy = REMEDY
         with progress_bar("records") as progress:
@@ -177,6 +181,7 @@ def evaluate_command(
             label_key=label_key,
             target=scored.target,
             unit_column=unit_column,
+            form=text_format(schema),
         )
         check_names(str(source), data.feature_names, scored.feature_names, "the model")
         features, labels = data.features, data.labels

@@ -52,6 +52,7 @@ from privmix.cli._raw import (
 from privmix.inputs.owners import match_units
 from privmix.planning.plan import PrivacyUnit
 from privmix.schema import Schema
+from privmix.schema.table import PLAIN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,6 +86,13 @@ def fit_command(
     learning_rate: Annotated[float, typer.Option(help="Step width.")] = 1.0,
     momentum: Annotated[float, typer.Option(help="Share of the last update kept.")] = 0.0,
     clip_norm: Annotated[float, typer.Option(help="Bound on a record's gradient.")] = 1.0,
+    class_weight: Annotated[
+        str | None,
+        typer.Option(
+            help="linear: what a record's loss counts by its class: balanced, by the schema's "
+            "class_balance, or a number for each class, as in 1,9 [all alike]."
+        ),
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option(help=f"{', '.join(_METHODS)} [dp-mix-self for images, else plain]."),
@@ -192,6 +200,7 @@ def fit_command(
     names, num_records, target = _public_facts(classes, num_records, facts)
     PrivacyUnit(unit_column, max_records_per_unit).check("add_or_remove_one")
     feature_names = None if facts is None else facts.feature_names
+    form = PLAIN if facts is None else facts.text_format
     raw: RawRecords | None = None
     identity: ExtractorIdentity | None = None
     shape: tuple[int, ...]
@@ -211,6 +220,7 @@ def fit_command(
             max_missed_share=shares.missed,
             target=target,
             classes=names,
+            form=form,
         )
         if target == "class" and label is None and not knows_labels(source):
             _validate.fail("--label", "the name of the label column", "nothing")
@@ -230,6 +240,7 @@ def fit_command(
             target=target,
             unit_column=unit_column,
             bytes_apart=True,
+            form=form,
         )
         check_names(str(source), data.feature_names, feature_names, "the schema's feature_names")
         shape = tuple(data.features.shape[1:])
@@ -255,6 +266,7 @@ def fit_command(
         learning_rate=learning_rate,
         momentum=momentum,
         clip_norm=clip_norm,
+        class_weight=_class_weight(class_weight, facts),
         augmentation=augmentation,
         target=target,
         unit_column=unit_column,
@@ -364,6 +376,19 @@ def _classes(text: str) -> tuple[int, ...] | tuple[str, ...]:
         return tuple(int(name) for name in names)
     except ValueError:
         return names
+
+
+def _class_weight(text: str | None, schema: Schema | None) -> tuple[float, ...] | None:
+    from privmix.dpsgd.training_plan import class_weights
+
+    given: Any = text
+    if text is not None and text != "balanced":
+        try:
+            given = [float(part) for part in text.split(",")]
+        except ValueError:
+            allowed = "balanced, or a number for each class, as in 1,9"
+            _validate.fail("--class-weight", allowed, repr(text))
+    return class_weights(given, None if schema is None else schema.class_balance)
 
 
 def _augmentation(

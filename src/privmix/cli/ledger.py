@@ -160,11 +160,13 @@ def ledger_export_command(
         privmix ledger export --ledger ledger.db --out ledger.json
 
     """
-    text = _existing(ledger).to_json() + "\n"
+    book = _existing(ledger)
+    text = book.to_json() + "\n"
     if out is None:
         typer.echo(text, nl=False)
         return
     write_text(out, text, new=True, mode=0o600)
+    OUT.print(f"wrote {out}: {len(book.balances())} data sets, head {book.head()}")
 
 
 @ledger_app.command("import", no_args_is_help=True)

@@ -27,9 +27,9 @@ from privmix.cli._common import (
     warn_of,
     write_text,
 )
-from privmix.cli._flags import DesignFlags, StepFlags, with_flags
+from privmix.cli._flags import DesignFlags, RiskFlags, StepFlags, with_flags
 from privmix.cli._plots import Plot, check_plot, draw, draw_guarantee
-from privmix.planning.flags import design_options, make_plan, preprocessing_steps
+from privmix.planning.flags import asked_risk, design_options, make_plan, preprocessing_steps
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.planning.rule import predicted_errors, recommend_design
 from privmix.planning.summary import plan_lines
@@ -47,6 +47,7 @@ def plan_command(
     noise_multiplier: Annotated[
         float | None, typer.Option(help="Joint noise multiplier; omit to have it solved for.")
     ] = None,
+    gained: RiskFlags,
     solve_for: Annotated[
         str | None,
         typer.Option(help="mix_size or num_mixtures, given --epsilon and --noise-multiplier."),
@@ -80,6 +81,8 @@ def plan_command(
 
         privmix plan --schema schema.json --epsilon 1 --delta 1e-5 --explain --plot designs.svg
 
+        privmix plan --schema schema.json --max-tpr 0.02 --at-fpr 0.01 --delta 1e-5 --out plan.json
+
     """
     asked = locals()
     check_plot(plot)
@@ -97,7 +100,7 @@ def plan_command(
     unit = PrivacyUnit(unit_column, max_records_per_unit)
     if explain:
         others = among(("design", "noise_multiplier", "solve_for", "max_memory", "out"), asked)
-        refuse_beside("--explain, which compares its own", given | flags | others)
+        refuse_beside("--explain, which compares its own", given | flags | gained | others)
         if unit != RECORD or "target" in known:
             allowed = "records with classes: by those designs are compared"
             _validate.fail("--explain", allowed, known.get("target", "a privacy unit"))
@@ -121,6 +124,7 @@ def plan_command(
         solve_for=solve_for,
         max_memory=None if max_memory is None else parse_bytes("--max-memory", max_memory),
         unit=unit,
+        risk=asked_risk(**gained),
     )
     if out is not None:
         write_text(out, plan.to_json() + "\n")
@@ -167,7 +171,8 @@ def _draw_errors(
     from privmix.plotting import plot_predicted_errors
 
     epsilons = [epsilon * 2.0**power for power in range(-4, 5)]
-    errors = predicted_errors(**sizes, epsilons=epsilons, delta=delta)
+    found = predicted_errors(**sizes, epsilons=epsilons, delta=delta)
+    errors = {str(design): values for design, values in found.items()}
     draw(path, lambda ax: plot_predicted_errors(errors, epsilons, ax))
 
 

@@ -14,12 +14,14 @@ from privmix.accounting.guarantee import NOT_PRIVATE
 from privmix.cli._common import (
     ERR,
     FeaturesKey,
+    FormatOf,
     Json,
     app,
     print_facts,
     print_json,
     progress_bar,
     status_line,
+    text_format,
 )
 from privmix.cli._raw import (
     Device,
@@ -46,6 +48,7 @@ def predict_command(
     image_column: ImageColumn = None,
     extractor: ExtractorSpec = None,
     device: Device = None,
+    schema: FormatOf = None,
     ignore: Annotated[
         list[str] | None, typer.Option(help="Column of INPUT that is no feature; may be repeated.")
     ] = None,
@@ -84,7 +87,7 @@ def predict_command(
     from privmix.features.named import check_features_header, same_extractor
     from privmix.inputs.extractor import FeaturesHeader
     from privmix.inputs.unlabelled import read_features
-    from privmix.learners.predictions import prediction_table
+    from privmix.learners.predictions import num_features, prediction_table
 
     _validate.one_of("--out, its ending", out.suffix, (".csv", ".parquet"))
     if out.is_dir() or not out.absolute().parent.is_dir() or (out.exists() and not replace):
@@ -101,7 +104,12 @@ def predict_command(
         with status_line("loading the extractor", always=True):
             maker = same_extractor(opened.extractor_, extractor, device, allow_download)
         records = open_raw(
-            source, maker, label=None, text_column=text_column, image_column=image_column
+            source,
+            maker,
+            label=None,
+            text_column=text_column,
+            image_column=image_column,
+            form=text_format(schema),
         )
         with progress_bar("records") as progress:
             features, _ = transform_records(records, maker, progress)
@@ -114,7 +122,14 @@ def predict_command(
             else tuple(getattr(opened, "feature_names_in_", ())) or None
         )
         names = ("features",) if header is not None else names
-        features = read_features(source, names=names, key=features_key, ignore=ignore or ())
+        features = read_features(
+            source,
+            names=names,
+            width=num_features(opened),
+            key=features_key,
+            ignore=ignore or (),
+            form=text_format(schema),
+        )
     table = prediction_table(opened, features)
     temporary = out.with_name(f".{out.name}.tmp")
     try:

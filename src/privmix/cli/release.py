@@ -240,6 +240,7 @@ def release_command(
                 max_missed_share=shares.missed,
                 target=made.data_schema.target,
                 classes=made.data_schema.classes,
+                form=made.data_schema.text_format,
             )
             source = kept.enter_context(kept_features(target, tell)) / "features.parquet"
             unit_column = unit_column and "unit"
@@ -259,6 +260,7 @@ def release_command(
             labels=labels,
             target=made.data_schema.target,
             unit_column=unit_column,
+            form=made.data_schema.text_format,
         )
         _check_names(source, data.feature_names, made.data_schema)
         with progress_bar("records") as progress:

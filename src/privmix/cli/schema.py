@@ -74,6 +74,9 @@ def schema_command(
         ERR.print(f"left out, since no column type fits: {', '.join(left_out)}")
     if out is not None:
         write_text(out, text, new=True)
+    if source is not None and not label:
+        told = "every column becomes a feature, the label too: name that by --label, or delete its line"
+        ERR.print(f"without --label {told}")
     if as_json:
         print_json({"schema": json.loads(text), "left_out": left_out})
     elif out is None:

@@ -139,6 +139,13 @@ class BatchExtractor(BaseExtractor):
     def _input_shape(self) -> tuple[int, ...]:
         """Shape of a prepared record."""
 
+    def torch_features(self, batch: Any) -> Any:
+        """Map a (count, ...) tensor of prepared records to (count, num_features), with gradients.
+
+        For attacks, and not for a release: a record's bits may depend on its place in the batch.
+        """
+        return self._forward(batch)
+
     @cached_property
     def _trial_width(self) -> int:
         """Width of the features of a made-up record, which must come out the same twice.

@@ -18,6 +18,7 @@ from privmix.accounting import (
     Event,
     GroupEvent,
     Reading,
+    Risk,
     account,
     gdp_mu_from,
     group_epsilon,
@@ -114,11 +115,12 @@ class ReleasePlan(FrozenModel):
             a column of the input, ``patient`` say. None where single records are protected.
         max_records_per_unit: How many records of a unit take part at most; of the others nothing is
             used. None where single records are protected.
+        risk: The most that an attacker may gain, if the plan was made for that.
 
     """
 
     model_config = ConfigDict(populate_by_name=True)
-    _omitted_if_default: ClassVar[tuple[str, ...]] = ("unit_column", "max_records_per_unit")
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ("unit_column", "max_records_per_unit", "risk")
 
     format_version: Literal[1] = 1
     mechanism: ReleaseConfig
@@ -131,6 +133,7 @@ class ReleasePlan(FrozenModel):
     preprocessing: tuple[Step, ...] = ()
     unit_column: str | None = None
     max_records_per_unit: int | None = None
+    risk: Risk | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -163,6 +166,7 @@ class ReleasePlan(FrozenModel):
         unit: PrivacyUnit = RECORD,
         *,
         max_memory: int | None = None,
+        risk: Risk | None = None,
     ) -> ReleasePlan:
         """Account for planned steps and a mechanism, and estimate their cost.
 
@@ -186,6 +190,7 @@ class ReleasePlan(FrozenModel):
             preprocessing=preprocessing,
             unit_column=unit.column,
             max_records_per_unit=unit.max_records,
+            risk=risk,
         )
 
     def memory(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from privmix.accounting.guarantee import number
+from privmix.accounting.rounding import rounded_up
 from privmix.mechanism import ResidualConfig
 from privmix.planning.plan import ReleasePlan
 from privmix.preprocess import Step, charged
@@ -16,6 +17,9 @@ def plan_lines(plan: ReleasePlan) -> list[tuple[str, str]]:
     if plan.unit_column is not None:
         whose = f"{plan.unit_column}, at most {plan.max_records_per_unit} records of each"
     rows = [("design", plan.design), ("epsilon, delta", spent), ("protects", whose)]
+    if plan.risk is not None:
+        reached = rounded_up(plan.risk.of(plan.event), 4)
+        rows.append(("risk", f"{plan.risk.statement} ({reached:.4g})"))
     rows += [("preprocessing", _describe_step(step)) for step in plan.preprocessing]
     for part in mechanism.components:
         label = part.label_noise_multiplier

@@ -7,8 +7,10 @@ import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from privmix import _validate
 
@@ -21,6 +23,21 @@ _CONTROL_GROUP = Path("/sys/fs/cgroup/memory.max")
 def default_threads() -> int:
     """Number of threads a release uses: the processors this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Have linear algebra of NumPy and SciPy run in one thread for a while.
+
+    The libraries are looked for once: that takes longer than a small product of matrices.
+    """
+    return _controller().limit(limits=1, user_api="blas")
+
+
+@cache
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 @contextmanager
