@@ -24,7 +24,7 @@ OUTSIDE = {
     "README.md": "readme.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
-    "SECURITY.md": "security.md",
+    "SECURITY.md": "reporting-a-flaw.md",
     "LICENSE": "license.md",
     "src/privmix/datasets/data/ATTRIBUTION.md": "attribution.md",
 }
@@ -32,6 +32,8 @@ OUTSIDE = {
 _FOREIGN_WORKER = "https://unpkg.com/iframe-worker/shim"
 _OWN_WORKER = "assets/javascripts/worker-from-disk.js"
 _STYLE = "assets/stylesheets/formulas.css"
+# The section of the navigation that a page is added to by its folder, where it is not listed.
+_SECTIONS = {"how-to": "How to", "theory": "Theory", "reference": "Reference", "": "Safety"}
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
@@ -40,7 +42,23 @@ def on_config(config: Any) -> Any:
     """Set blocks of the language ``math`` as formulas: MathML, which browsers draw by themselves."""
     fence = {"name": "math", "class": "math", "format": _formula}
     config.mdx_configs.setdefault("pymdownx.superfences", {})["custom_fences"] = [fence]
+    config.nav = _whole_nav(config.nav)
     return config
+
+
+def _whole_nav(nav: list[Any]) -> list[Any]:
+    """Add each page that the configuration does not list to the section of its folder."""
+    sections = {
+        name: pages for part in nav if isinstance(part, dict) for name, pages in part.items()
+    }
+    listed = {page for pages in sections.values() for page in pages}
+    listed |= {page for page in nav if isinstance(page, str)}
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        page = path.relative_to(ROOT / "docs").as_posix()
+        if page not in listed:
+            folder = posixpath.dirname(page)
+            sections[_SECTIONS.get(folder, "Project")].append(page)
+    return nav
 
 
 def _formula(source: str, *_: Any, **__: Any) -> str:
