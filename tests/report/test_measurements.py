@@ -55,6 +55,7 @@ def test_an_evaluation_of_numbers(tmp_path):
         '{"accuracy": 1, "num_test_records": 0}',
         '{"accuracy": 1, "accuracy": 0, "num_test_records": 5}',
         '{"accuracy": NaN, "num_test_records": 5}',
+        '{"accuracy": 1' + 400 * "0" + ', "num_test_records": 5}',
     ],
 )
 def test_what_is_no_evaluation_is_refused(tmp_path, content):
