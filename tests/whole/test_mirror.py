@@ -108,7 +108,6 @@ TOGETHER = {
     "publishing/sealing": "running/test_ledger.py",
     "running/finished": "features/test_extraction.py",
     "running/ledger_account": "running/test_ledger.py",
-    "running/unrecorded": "dpsgd/test_classifier.py",
     "schema/table": "features/test_tabular.py",
     "spending": "cli/test_ledger.py",
     # Baselines keep one contract.
@@ -117,6 +116,9 @@ TOGETHER = {
     "baselines/prototypes": "baselines/test_base.py",
     "baselines/second_moments": "baselines/test_base.py",
     "baselines/stratified": "baselines/test_base.py",
+    "auditing/likelihood": "auditing/test_canaries.py",
+    "auditing/training": "auditing/test_audit.py",
+    "dpsgd/formed_gradients": "dpsgd/test_linear_head.py",
     # A page is tested by what it says, an attack by its scores.
     "attacks/__init__": "attacks/test_scores.py",
     "dpsgd/__init__": "dpsgd/test_trainer.py",
