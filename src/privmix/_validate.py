@@ -144,7 +144,7 @@ LARGEST = {
     "num_mixtures": 10**8,
     "max_records_per_unit": 10**4,
 }
-SMALLEST_MIX_SIZE = 1e-6
+SMALLEST_MIX_SIZE = 1e-3
 
 
 def size(name: str, value: object, *, at_least: int = 1, position: str | None = None) -> int:

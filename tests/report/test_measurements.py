@@ -9,6 +9,7 @@ import pytest
 
 from privmix import InvalidInputError
 from privmix.accounting import GaussianEvent
+from privmix.auditing.audit import AuditReport
 from privmix.report.measurements import read_audit, read_ledger, read_utility
 from privmix.running.ledger import Ledger
 
@@ -54,6 +55,7 @@ def test_an_evaluation_of_numbers(tmp_path):
         '{"accuracy": 1, "num_test_records": 0}',
         '{"accuracy": 1, "accuracy": 0, "num_test_records": 5}',
         '{"accuracy": NaN, "num_test_records": 5}',
+        '{"accuracy": 1' + 400 * "0" + ', "num_test_records": 5}',
     ],
 )
 def test_what_is_no_evaluation_is_refused(tmp_path, content):
@@ -72,6 +74,16 @@ def test_an_audit_and_what_it_says_of_the_certificate(tmp_path):
     found = read_audit(path, 1.0)
     assert found.same_claim and not found.contradicts
     assert read_audit(path, 0.1).contradicts and not read_audit(path, 0.1).same_claim
+    broken = AUDIT | {"verdict": "violated", "findings": ["less noise\x1b"]}
+    found = read_audit(write(tmp_path / "b.json", broken), 1.0)
+    assert found.contradicts and found.findings == ("less noise\\x1b",)
+
+
+def test_what_the_audit_command_writes_is_read():
+    """The names that are read are fields of the audit's own report."""
+    assert {"epsilon", "lower_bound", "confidence", "verdict", "findings"} <= set(
+        AuditReport.model_fields
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,6 +97,7 @@ def test_an_audit_and_what_it_says_of_the_certificate(tmp_path):
         {"confidence": 0},
         {"verdict": ""},
         {"verdict": 3},
+        {"findings": "all"},
     ],
 )
 def test_what_is_no_audit_is_refused(tmp_path, changed):

@@ -103,7 +103,7 @@ def test_every_page_of_the_repository_is_there(site):
     for path in (ROOT / "docs").rglob("*.md"):
         page = site / path.relative_to(ROOT / "docs").with_suffix(".html")
         assert page.is_file(), path
-    for name in ("readme", "changelog", "contributing", "security"):
+    for name in ("readme", "changelog", "contributing", "reporting-a-flaw"):
         assert (site / f"{name}.html").is_file()
 
 

@@ -22,7 +22,7 @@ def report_command(
     ] = None,
     audit: Annotated[
         Path | None,
-        typer.Option(help="JSON of an audit with epsilon, lower_bound, confidence and verdict."),
+        typer.Option(help="What privmix audit --out wrote."),
     ] = None,
     ledger: Annotated[
         Path | None,

@@ -148,17 +148,15 @@ def attacks_and_audits(facts: ReportFacts) -> Content:
         "That agrees with the certificate, as far as the attacks went: they find lower bounds only."
     )
     if found.contradicts:
-        sense = (
-            f"That is above the certified epsilon of {number(facts.guarantee.epsilon)}: the guarantee "
-            "does not hold as stated."
-        )
-    parts = [
+        sense = "The guarantee does not hold as it is certified. Do not hand this out."
+    parts: list[Content] = [
         h("p", h("strong", "Verdict: "), found.verdict),
         h(
             "p",
             f"The attacks show, at a confidence of {number(found.confidence)}, an epsilon of at least "
             f"{number(found.lower_bound)}, where {number(found.epsilon)} was claimed. {sense}",
         ),
+        h("ul", [h("li", line) for line in found.findings]) if found.findings else None,
     ]
     if not found.same_claim:
         parts.append(

@@ -49,8 +49,9 @@ class Audit(FrozenModel):
         epsilon: The claim.
         lower_bound: What attacks showed epsilon to be at least.
         confidence: Of the lower bound, in (0, 1).
-        verdict: The audit's own words.
-        contradicts: Whether the lower bound is above the certified epsilon.
+        verdict: The audit's own words; ``violated`` says that the guarantee does not hold.
+        findings: Why, as the audit has it; perhaps nothing.
+        contradicts: Whether it is violated, or the lower bound is above the certified epsilon.
         same_claim: Whether the claim is the certified epsilon.
 
     """
@@ -59,6 +60,7 @@ class Audit(FrozenModel):
     lower_bound: float
     confidence: float
     verdict: str
+    findings: tuple[str, ...]
     contradicts: bool
     same_claim: bool
 
@@ -127,7 +129,9 @@ def read_utility(path: str | Path) -> Utility:
 
 
 def read_audit(path: str | Path, epsilon: float) -> Audit:
-    """Read an audit: an object with ``epsilon``, ``lower_bound``, ``confidence`` and ``verdict``.
+    """Read what ``privmix audit`` wrote: ``epsilon``, ``lower_bound``, ``confidence`` and ``verdict``.
+
+    ``findings``, a list of texts, may be there as well; everything else is left alone.
 
     Args:
         path: The file.
@@ -144,12 +148,16 @@ def read_audit(path: str | Path, epsilon: float) -> Audit:
     verdict = data.get("verdict")
     if not isinstance(verdict, str) or not verdict.strip():
         _validate.fail(f"{path}: verdict", "a text", type(verdict).__name__)
+    findings = data.get("findings", [])
+    if not isinstance(findings, list) or not all(isinstance(one, str) for one in findings):
+        _validate.fail(f"{path}: findings", "a list of texts", type(findings).__name__)
     return Audit(
         epsilon=claim,
         lower_bound=low,
         confidence=sure,
         verdict=printable(verdict, _LONGEST_TEXT),
-        contradicts=low > epsilon,
+        findings=tuple(printable(one, _LONGEST_TEXT) for one in findings[:_MOST_LINES]),
+        contradicts=low > epsilon or verdict.strip().lower() == "violated",
         same_claim=math.isclose(claim, epsilon, rel_tol=1e-5),
     )
 
@@ -209,7 +217,12 @@ def _read(path: str | Path, allowed: str) -> dict[str, Any]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond the doubles
+        return False
 
 
 def _in_words(key: str) -> str:
