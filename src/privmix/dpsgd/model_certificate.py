@@ -159,6 +159,11 @@ class ModelCertificate(Sealable):
             _validate.fail("feature_names", "names, none empty", "an empty one")
         return self
 
+    @property
+    def num_records(self) -> int:
+        """The public number of records that was planned for."""
+        return self.config.num_records
+
     @classmethod
     def for_plan(
         cls,
@@ -210,11 +215,6 @@ class ModelCertificate(Sealable):
             files=files,
         )
         return made.sealed(private=private, files=files)
-
-    @property
-    def num_records(self) -> int:
-        """The public number of records that was planned for."""
-        return self.config.num_records
 
     def to_plan(self) -> TrainingPlan:
         """Return the plan that the certificate states."""
