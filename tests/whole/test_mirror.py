@@ -27,7 +27,9 @@ ELSEWHERE = {
 ALONE = {
     "accounting/pld/test_prv_agreement.py": "all of pld against an independent accountant",
     "attacks/test_broken.py": "safeguards taken away one by one",
+    "auditing/test_hierarchical_claim.py": "a claim of a paper, audited",
     "cli/test_formats.py": "a declared format in every command that reads a file",
+    "dpsgd/test_class_weight.py": "class weights, from the flag to the sum",
     "report/test_browser.py": "the page in a browser",
     "report/test_model_report.py": "the page of a model",
 }
@@ -43,6 +45,9 @@ TOGETHER = {
     "backends/dask_worker": "backends/test_dask.py",
     "backends/local": "test_engine.py",
     "backends/parts": "running/test_journal.py",
+    # Parts of an audit, tested by what it finds.
+    "auditing/likelihood": "auditing/test_canaries.py",
+    "auditing/training": "auditing/test_audit.py",
     # Commands that are tested beside those that make what they read.
     "cli/_flags": "planning/test_options.py",
     "cli/_signing": "publishing/test_signature.py",
@@ -53,6 +58,7 @@ TOGETHER = {
     "comparing/page": "comparing/test_measures.py",
     "comparing/sources": "comparing/test_measures.py",
     # Models of private training are tested by the steps that are taken on them.
+    "dpsgd/formed_gradients": "dpsgd/test_linear_head.py",
     "dpsgd/head": "dpsgd/test_gradients.py",
     "dpsgd/network": "dpsgd/test_gradients.py",
     "dpsgd/opening": "dpsgd/test_trainer.py",
