@@ -120,8 +120,7 @@ def _typed(table: pa.Table, label: str, schema: Schema | None) -> pa.Table:
     if schema.target == "class":
         written = {str(value): value for value in schema.classes}
         found = labels.cast(pa.string()).to_pylist()
-        bare = [None if text is None else text.strip() for text in found]
-        labels = pa.array([written.get(text) for text in bare])
+        labels = pa.array([None if text is None else written.get(text.strip()) for text in found])
     elif pa.types.is_binary(labels.type):
         numbers = text_numbers(Path(label), pa.table({label: labels}), schema.text_format)
         labels = pa.array(numbers[:, 0])
