@@ -12,8 +12,6 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from scipy.optimize import brentq
-
 from privmix.accounting.events import (
     AllocationGaussianEvent,
     ComposedEvent,
@@ -24,6 +22,7 @@ from privmix.accounting.events import (
     per_record,
     simple_events,
 )
+from privmix.accounting.search import root
 
 _SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-9, 5e3
 
@@ -117,9 +116,8 @@ def chained_epsilon(
     low, high = found
     if low == 0.0:
         return 0.0 if log_excess(0.0) <= 0 else size * high
-    clipped = brentq(lambda e: max(log_excess(e), -50.0), low, high, xtol=1e-12, rtol=1e-7)
+    epsilon = root(lambda e: max(log_excess(e), -50.0), low, high, xtol=1e-12, rtol=1e-7)
     # On the safe side of the root, whatever its rounding.
-    epsilon = float(clipped)
     while log_excess(epsilon) > 0:
         epsilon *= 1 + 1e-7
     return size * epsilon

@@ -14,7 +14,6 @@ import typer
 from privmix import _validate
 from privmix.cli._common import (
     ERR,
-    OUT,
     FeaturesKey,
     Json,
     LabelColumns,
@@ -23,16 +22,15 @@ from privmix.cli._common import (
     SchemaFile,
     UnitColumn,
     app,
-    print_facts,
-    print_json,
+    print_made,
     progress_bar,
     read_schema,
     refuse_beside,
     refuse_without,
-    verify_command_line,
     warn_of,
 )
 from privmix.cli._flags import LedgerFlags, with_flags
+from privmix.cli._plots import Plot, check_plot, draw_training
 from privmix.cli._raw import (
     ExtractorSpec,
     ImageColumn,
@@ -139,6 +137,7 @@ def fit_command(
     test_seed: Annotated[
         int | None, typer.Option(help="Tests only: repeatable, NOT PRIVATE.")
     ] = None,
+    plot: Plot = None,
     as_json: Json = False,
 ) -> None:
     """Train a model on private records by DP-SGD with mixup. Spends the budget.
@@ -181,6 +180,7 @@ def fit_command(
     from privmix.running.journal import RunFolder, check_out
     from privmix.running.ledger import ledger_charge
 
+    check_plot(plot)
     check_source(source)
     shares = asked_shares(None, max_missed_share, extractor=extractor)
     if charged.ledger is None:
@@ -307,6 +307,7 @@ def fit_command(
             )
         _report_to_holder(data.units, plan)
         bar = kept.enter_context(progress_bar("steps"))
+        norms: dict[int, float] = {}
         trained = fit(
             data.features,
             data.labels,
@@ -324,7 +325,9 @@ def fit_command(
             extractor=identity,
             feature_names=feature_names,
             progress=_with_epsilon(bar, plan),
+            watch=norms.__setitem__,
         )
+    draw_training(plot, plan, norms)
     certificate = trained.certificate
     guarantee = certificate.guarantee
     warn_of(guarantee)
@@ -338,13 +341,7 @@ def fit_command(
         "num_augmentations": augmentation.num_augmentations,
         "digest": certificate.digest(),
     }
-    if as_json:
-        print_json({**result, "guarantee": guarantee.model_dump(mode="json")})
-    else:
-        print_facts(result)
-        for line in guarantee.lines():
-            OUT.print(line)
-        OUT.print(verify_command_line(out, result["digest"]))
+    print_made(result, guarantee, out, as_json=as_json)
 
 
 def _public_facts(

@@ -120,7 +120,8 @@ def _typed(table: pa.Table, label: str, schema: Schema | None) -> pa.Table:
     if schema.target == "class":
         written = {str(value): value for value in schema.classes}
         found = labels.cast(pa.string()).to_pylist()
-        labels = pa.array([None if text is None else written.get(text.strip()) for text in found])
+        bare = [None if text is None else text.strip() for text in found]
+        labels = pa.array([None if text is None else written.get(text) for text in bare])
     elif pa.types.is_binary(labels.type):
         numbers = text_numbers(Path(label), pa.table({label: labels}), schema.text_format)
         labels = pa.array(numbers[:, 0])

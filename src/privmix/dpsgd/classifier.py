@@ -38,12 +38,16 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         batch_size: Expected number of records in a step.
         epochs: Expected number of times that a record takes part.
         augmentation: By default DP-Mix-Self for images, and the record itself for features.
-        learning_rate, momentum, clip_norm: See :class:`TrainingConfig`.
+        learning_rate: See :class:`TrainingConfig`.
+        momentum: As there.
+        clip_norm: As there.
         class_weight: What the loss of a record of each class counts, a number for each; see
             :class:`TrainingConfig`. ``balanced`` with ``class_balance``: one over a class's share.
         class_balance: Public shares of the classes.
-        unit_column, max_records_per_unit: See :func:`plan_training`; ``fit`` is then told the owners.
-        feature_cache, device: See :class:`LinearHead`.
+        unit_column: See :func:`plan_training`; ``fit`` is then told the owners.
+        max_records_per_unit: As there.
+        feature_cache: See :class:`LinearHead`.
+        device: As there.
         out: Folder for the model and its certificate; a temporary one by default.
         ledger: Ledger file that each ``fit`` is charged to before anything is drawn, those of a grid
             search or a cross-validation too. Without one, a second ``fit`` or release in a

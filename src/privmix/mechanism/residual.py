@@ -141,16 +141,20 @@ class ResidualConfig(FrozenModel):
         return self.noise_multiplier / math.sqrt(self.num_rounds)
 
 
-def learning_rate(noise: float, num_rounds: int) -> float:
+def learning_rate(noise: float, num_rounds: int, num_classes: int) -> float:
     """Return the largest step at which the noise of all rounds does not drown the public model.
 
     Along a direction in which records do not vary, a weight ends as the sum of J steps of noise,
-    learning_rate * sqrt(J) * (sqrt(J) * noise) = learning_rate * J * noise. At this rate it is 1: the
-    score of a record on the clip norm then carries noise of stddev 1 at most, which a softmax bears.
+    learning_rate * sqrt(J) * (sqrt(J) * noise) = learning_rate * J * noise. At this rate it is ln K / ln 30,
+    but between 1 and 1.3: the score of a record on the clip norm then carries noise of that stddev at most.
+    Scores are apart by ln K before a softmax is as sure of a class as of all others together, and it bears
+    noise in proportion.
 
     Args:
         noise: Noise stddev that the mean of all rounds' rows has, in clip norms.
         num_rounds: J.
+        num_classes: K.
 
     """
-    return 1 / (noise * num_rounds)
+    borne = min(max(math.log(num_classes) / math.log(30), 1.0), 1.3)
+    return borne / (noise * num_rounds)

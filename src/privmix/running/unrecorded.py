@@ -57,7 +57,7 @@ def _warn(events: tuple[Event, ...], delta: float, what: str) -> None:
         cost = format_epsilon(account(ComposedEvent(events=events), delta).epsilon)
         together = f"all {len(events)} times cost epsilon {cost} at delta {number(delta)} together"
     except InvalidInputError as error:
-        together = f"all {len(events)} times have no common account ({error.received})"
+        together = f"all {len(events)} times have no common account ({error.got})"
     warnings.warn(
         f"{what} spends on private records {len(events)} times in this process, and no ledger keeps count. "
         f"If they are of the same people, {together}, and more where later settings follow from earlier "

@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 from scipy import fft
-from scipy.optimize import minimize_scalar
 
 from privmix.accounting.pld.lattice import Lattice, TooManyPointsError, log_sum_exp, summed
 from privmix.accounting.pld.pairs import Array
+from privmix.accounting.search import minimum
 
 MACHINE = float(np.finfo(np.float64).eps)
 LOG_ORDERS = math.log(1e-9), math.log(1e7)  # where the tilt is searched
@@ -114,10 +114,8 @@ class Composition:
             gain = math.log(largest_gain(order))
             return (self.log_mgf(order) + gain - math.log(delta)) / order
 
-        best = minimize_scalar(
-            epsilon, bounds=LOG_ORDERS, method="bounded", options={"xatol": 0.02}
-        )
-        return math.exp(best.x), float(best.fun)
+        log_order, least = minimum(epsilon, *LOG_ORDERS, xtol=0.02)
+        return math.exp(log_order), least
 
     def tilted(self, order: float) -> Tilted:
         """Compose by Fourier transform the distribution tilted by ``order``."""
