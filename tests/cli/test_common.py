@@ -10,31 +10,11 @@ import numpy as np
 import pytest
 
 from builders import make_data, make_schema
-from privmix import InvalidInputError, release
+from privmix import release
 from privmix._validate import printable
-from privmix.cli import _show_warning
+from privmix.cli import _common, _show_warning
 from privmix.cli._common import _SafeConsole, status_line
 from privmix.running.ledger import Ledger
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("plain, Zürich, 東京", "plain, Zürich, 東京"),
-        ("a\nvalid: (0.1, 1e-9)", r"a\nvalid: (0.1, 1e-9)"),
-        ("\x1b[2J\x9b2J\x07\x7f", r"\x1b[2J\x9b2J\x07\x7f"),
-        ("a\u202eb\u2028c\u2066", r"a\u202eb\u2028c\u2066"),
-        (os.fsdecode(b"rel\xff"), r"rel\xff"),
-        ("\ud800", r"\ud800"),
-        ("\U000e0001", r"\U000e0001"),
-    ],
-)
-def test_printable(text, shown):
-    assert printable(text) == shown
-    assert printable(shown) == shown
-    assert str(InvalidInputError("p", "a", text)) == f"p: expected a, got {shown}"
-    assert len(printable("x" * 10**6, 100)) < 150
-    assert printable(10**5000) == "a very long int"
 
 
 def test_a_console_prints_text_as_it_stands(capsys):
@@ -144,15 +124,14 @@ def test_names_in_errors(tmp_path, name):
         assert line.startswith(f"error: {printable(name)}")
 
 
-@pytest.mark.parametrize(
-    ("said", "due"),
-    [
-        (("--mix-size", "at most 100", 101), "--mix-size: expected at most 100, got 101"),
-        (("--label", "the label column", "nothing"), "--label: required: the label column"),
-        (("--seed", "nothing beside --plan", 3), "--seed: not accepted beside --plan, got 3"),
-        (("t.csv", "a, b", "missing column 'c'"), "t.csv: missing column 'c'; expected a, b"),
-        (("out=r", "a run", "nothing to resume"), "out=r: nothing to resume; expected a run"),
-    ],
-)
-def test_an_error_has_one_form_for_each_kind_of_fault(said, due):
-    assert str(InvalidInputError(*said)) == due
+def test_progress_on_a_stream_is_plain_lines(capsys, monkeypatch):
+    times = iter([10.0, 13.0, 14.0, 23.0])
+    monkeypatch.setattr(_common, "monotonic", lambda: next(times))
+    printer = _common._LinePrinter("rows")
+    for done in (1, 2, 3, 4):
+        printer(done, 4)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "2 of 4 rows, 0.33 rows/s, about 6 s left",
+        "4 of 4 rows, 0.23 rows/s, about 0 s left",
+    ]

@@ -293,7 +293,8 @@ class TestExportImportVerify:
         given = ("--ledger", book.path, "--dataset-id", "d")
         ok(run("ledger", "charge", *given, *named(made / "model")))
         text = ok(run("ledger", "export", "--ledger", book.path)).out
-        ok(run("ledger", "export", "--ledger", book.path, "--out", tmp_path / "e.json"))
+        told = ok(run("ledger", "export", "--ledger", book.path, "--out", tmp_path / "e.json")).out
+        assert told.startswith(f"wrote {tmp_path / 'e.json'}: 1 data sets, head ")
         assert (tmp_path / "e.json").read_text() == text
         assert (tmp_path / "e.json").stat().st_mode & 0o777 == 0o600
         taken = run("ledger", "export", "--ledger", book.path, "--out", tmp_path / "e.json")

@@ -217,3 +217,52 @@ def test_raw_texts_given_as_features_are_told_what_they_need(run, visits):
     assert refused.code == 2
     assert "text: expected a column of numbers (--text-column" in refused.err
     assert "--extractor" in refused.err
+
+
+def test_release_without_a_plan_file(run, files):
+    made = run(
+        "release",
+        files / "test.npz",
+        "--features-key",
+        "x",
+        "--label-key",
+        "y",
+        "--schema",
+        files / "schema.json",
+        "--epsilon",
+        2,
+        "--delta",
+        "1e-5",
+        "--mix-size",
+        20,
+        "--num-mixtures",
+        50,
+        "--out",
+        files / "r",
+    )
+    assert made.code == 0
+    assert "privmix verify" in made.out
+    assert run("verify", files / "r").out.startswith("valid: (1.9")
+
+
+def test_a_dry_run_reads_checks_and_writes_nothing(run, files):
+    before = sorted(files.iterdir())
+    told = run(
+        "release", files / "train.parquet", "--label", "label", "--schema", files / "schema.json",
+        "--epsilon", 2, "--delta", "1e-5", "--out", files / "r", "--dry-run",
+    )  # fmt: skip
+    assert (told.code, told.out) == (0, "")
+    assert "400 records (planned 400), 0.0% clipped" in told.err
+    assert "everything is in order; nothing was drawn" in told.err
+    assert sorted(files.iterdir()) == before
+
+
+@pytest.mark.parametrize(("planned", "far"), [(201, False), (199, True), (799, False), (800, True)])
+def test_the_holder_is_told_when_the_plan_is_for_others(run, files, planned, far):
+    facts = json.loads((files / "schema.json").read_text()) | {"num_records": planned}
+    (files / "other.json").write_text(json.dumps(facts))
+    told = run(
+        "release", files / "train.parquet", "--label", "label", "--schema", files / "other.json",
+        "--epsilon", 2, "--delta", "1e-5", "--out", files / "r", "--dry-run",
+    )  # fmt: skip
+    assert ("far from the plan" in told.err) == far

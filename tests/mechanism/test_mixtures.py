@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from builders import make_plan, make_schema
 from privmix.mechanism import joint_noise_multiplier, split_noise_multiplier, squared_change
@@ -71,3 +73,23 @@ def test_features_and_labels_have_each_their_noise():
     ):
         assert plan.noise_stddev(100.0, part) == pytest.approx(100 * multiplier)
         assert plan.published_stddev(1.0, part) == pytest.approx(multiplier / 6)
+
+
+@given(
+    st.floats(1e-3, 1e6),
+    st.one_of(st.none(), st.floats(1e-3, 1e3)),
+    st.sampled_from(["add_or_remove_one", "replace_one"]),
+)
+def test_splitting_and_joining_are_inverse(joint, balance, relation):
+    feature, label = split_noise_multiplier(joint, balance, relation)
+    assert (label is None) == (balance is None)
+    if label is not None:
+        assert math.isclose(label, balance * feature)
+    assert math.isclose(joint_noise_multiplier(feature, label, relation), joint, rel_tol=1e-12)
+
+
+def test_replacing_needs_twice_the_feature_noise_and_root_two_the_label_noise():
+    assert joint_noise_multiplier(2.0, None, "replace_one") == joint_noise_multiplier(1.0, None)
+    big = 1e9  # no part of the other
+    assert joint_noise_multiplier(big, math.sqrt(2), "replace_one") == pytest.approx(1.0)
+    assert joint_noise_multiplier(big, 1.0) == pytest.approx(1.0)

@@ -166,3 +166,20 @@ def test_seen_metric_between_its_limits():
 def test_bad_arguments_are_named(name, value):
     with pytest.raises(InvalidInputError, match=name):
         recommend_design(**{**SIZES, "epsilon": 1.0, "delta": 1e-5, name: value})
+
+
+def test_rounds_whose_noise_cannot_be_drawn_are_no_alternative():
+    """Owners of many records: auto takes what can be planned."""
+    sizes = {"num_records": 10**6, "num_classes": 10, "num_features": 64}
+    for epsilon, has_rounds in ((1.0, True), (1e-3, False)):
+        found = recommend_design(**sizes, epsilon=epsilon, delta=1e-5)
+        assert ("adaptive" in {one.design for one in found}) == has_rounds
+    schema = Schema(classes=range(10), num_features=64, num_records=10**6, feature_clip_norm=1.0)
+    plan = plan_release(
+        schema,
+        target_epsilon=1.0,
+        target_delta=1e-5,
+        unit_column="owner",
+        max_records_per_unit=1000,
+    )
+    assert plan.design != "adaptive" and 0.99 < plan.epsilon <= 1

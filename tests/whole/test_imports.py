@@ -14,6 +14,7 @@ SOURCE = Path(privmix.__file__).parent
 # wherever in a file the import stands.
 ORDER = [
     "_validate",
+    "markup",
     "foreign",
     "rng",
     "compiling",
@@ -39,9 +40,13 @@ ORDER = [
     "engine",
     "learners",
     "dpsgd",
+    "attacks",
+    "auditing",
     "spending",
     "datasets",
+    "baselines",
     "comparing",
+    "report",
     "cli",
 ]
 MOST_FILES = 14  # directly under src/privmix, `__init__` and `__main__` counted

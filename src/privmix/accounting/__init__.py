@@ -41,6 +41,7 @@ from privmix.accounting.rdp import (
     rdp_delta,
     rdp_epsilon,
 )
+from privmix.accounting.risk import Risk, calibrate_noise_to_risk
 from privmix.accounting.rounding import format_epsilon, rounded_up
 from privmix.accounting.tradeoff import (
     TradeoffReport,
@@ -61,6 +62,7 @@ __all__ = [
     "GroupEvent",
     "PoissonGaussianEvent",
     "Reading",
+    "Risk",
     "SignedAllocationGaussianEvent",
     "SignedGaussianEvent",
     "TradeoffReport",
@@ -70,6 +72,7 @@ __all__ = [
     "admits",
     "calibrate",
     "calibrate_noise_multiplier",
+    "calibrate_noise_to_risk",
     "delta_at",
     "delta_profile",
     "dpmix_theorem1_epsilon",

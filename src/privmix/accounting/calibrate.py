@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from scipy.optimize import brentq
-
 from privmix import _validate
 from privmix._validate import InvalidInputError
 from privmix.accounting import accountants, gdp, pld
@@ -19,12 +17,13 @@ from privmix.accounting.events import Event
 from privmix.accounting.group import group_view
 from privmix.accounting.guarantee import number
 from privmix.accounting.rounding import format_epsilon, rounded_down
+from privmix.accounting.search import root
 
 MakeEvent: TypeAlias = Callable[[float], Event]
 
 _TOLERANCE = 2e-3  # how far below the target the search may stop
 _AIM = 8e-4  # how far below it aims
-_NOISE_RANGE = 1e-3, 1e9
+NOISE_RANGE = 1e-3, 1e9
 
 
 def calibrate_noise_multiplier(
@@ -44,12 +43,12 @@ def calibrate_noise_multiplier(
     """
     target = _validate.real("target_epsilon", target_epsilon, above=0.0)
     delta = _validate.delta("target_delta", target_delta)
-    low, high = _NOISE_RANGE
-    guess = _gdp_guess(make_event, target, delta)
+    low, high = NOISE_RANGE
+    guess = noise_guess(make_event, gdp.gdp_mu_from(target, delta))
     reached = math.nan
     for fully in (False, True):
         search = _Search(make_event, target, delta, increasing=False, fully=fully)
-        noise = _round_up(search.real(low, high, guess))
+        noise = round_up(search.real(low, high, guess))
         reached = certified_epsilon(make_event(noise), delta)
         if 0.99 * target <= reached <= target:
             return noise
@@ -205,21 +204,20 @@ class _Search:
         return found[True], found[False]
 
 
-def _gdp_guess(make_event: MakeEvent, target: float, delta: float) -> float:
+def noise_guess(make_event: MakeEvent, gdp_mu: float) -> float:
     """The noise multiplier that the central limit approximation asks for, or 1."""
-    wanted = gdp.gdp_mu_from(target, delta)
 
     def excess(log_noise: float) -> float:
         found = gdp.event_gdp_mu(make_event(math.exp(log_noise)))
-        return 0.0 if found is None else math.log(max(min(found[0], 1e150), 1e-150) / wanted)
+        return 0.0 if found is None else math.log(max(min(found[0], 1e150), 1e-150) / gdp_mu)
 
     low, high = math.log(0.05), math.log(1e7)
     if excess(low) <= 0.0 or excess(high) >= 0.0:
         return 1.0
-    return math.exp(brentq(excess, low, high, xtol=1e-3))
+    return math.exp(root(excess, low, high, xtol=1e-3))
 
 
-def _round_up(value: float) -> float:
+def round_up(value: float) -> float:
     """Up to seven significant digits."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 6)
     return float(f"{math.ceil(value / unit) * unit:.7g}")

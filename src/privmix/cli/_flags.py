@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from privmix.planning.flags import STEP_FLAGS
-from privmix.planning.options import DESIGN_FLAGS, Flag
+from privmix.planning.options import DESIGN_FLAGS, RISK_FLAGS, Flag
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class LedgerFlags:
 
 DesignFlags = Annotated[dict[str, Any], DESIGN_FLAGS]
 StepFlags = Annotated[dict[str, Any], STEP_FLAGS]
+RiskFlags = Annotated[dict[str, Any], RISK_FLAGS]
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:

@@ -10,14 +10,20 @@ from numpy.typing import NDArray
 
 from privmix import _validate
 from privmix.learners.base import (
-    LinearClassifier,
     Matrix,
     ReleaseLike,
     ReleaseOrFolder,
     Vector,
     as_release,
 )
-from privmix.learners.shares import ClassPrior, ClassWeight, Sizes, denoised, prediction_prior
+from privmix.learners.shares import (
+    ClassPrior,
+    ClassWeight,
+    PriorClassifier,
+    Sizes,
+    denoised,
+    prediction_prior,
+)
 from privmix.publishing.release import Release
 from privmix.rounds.public_model import PublicModel, Weights
 
@@ -33,7 +39,7 @@ class Learnt(NamedTuple):
     class_prior: Vector | None
 
 
-class AdaptiveClassifier(LinearClassifier):
+class AdaptiveClassifier(PriorClassifier):
     """Softmax regression, as the rounds of an ``adaptive`` release have trained it.
 
     The public model's weights after the last round follow from the published rows
@@ -68,11 +74,6 @@ class AdaptiveClassifier(LinearClassifier):
     And those of ``LinearClassifier``.
 
     """
-
-    class_prior_: Vector | None
-
-    def __init__(self, *, class_prior: ClassPrior = None, class_weight: ClassWeight = None) -> None:
-        self.class_prior, self.class_weight = class_prior, class_weight
 
     def fit(self, release: ReleaseOrFolder, y: None = None) -> Self:
         """Learn from a release.

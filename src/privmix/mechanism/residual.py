@@ -19,6 +19,8 @@ from privmix.sampling import RowBlock, row_blocks
 from privmix.schema import Target
 
 MOST_ROUNDS = 1000
+# What the sampler draws, of a sensitivity of at most 2^30 grid points.
+LARGEST_ROUND_NOISE = MAX_STDDEV / 2**30 / (1 + 1e-9)
 
 
 class ResidualConfig(FrozenModel):
@@ -75,8 +77,8 @@ class ResidualConfig(FrozenModel):
 
     def check_noise_range(self) -> None:
         """Refuse noise beyond what the sampler draws; calibration may pass such values on its way."""
-        largest = MAX_STDDEV / 2**30 / (1 + 1e-9)
-        _validate.real("noise_multiplier", self.noise_multiplier, above=0.0, at_most=largest)
+        noise = self.noise_multiplier
+        _validate.real("noise_multiplier", noise, above=0.0, at_most=LARGEST_ROUND_NOISE)
 
     @property
     def event(self) -> Event:

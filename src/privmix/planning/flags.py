@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from privmix import _validate
+from privmix.accounting import Risk
 from privmix.planning.options import DESIGN_FLAGS, OPTIONS, DesignOptions, Flag
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan
 from privmix.planning.solve import (
@@ -12,6 +13,7 @@ from privmix.planning.solve import (
     choose_design,
     configure,
     fix_steps,
+    guiding_epsilon,
     solve_config,
     width_after,
 )
@@ -102,6 +104,37 @@ def preprocessing_steps(
     return steps
 
 
+def asked_risk(
+    *,
+    max_tpr: float | None,
+    at_fpr: float | None,
+    max_advantage: float | None,
+    max_reconstruction: float | None,
+    at_prior: float | None,
+) -> Risk | None:
+    """Turn flags into the risk that is planned for, if one is."""
+    asked = (
+        ("tpr", "--max-tpr", max_tpr, "--at-fpr", at_fpr),
+        ("advantage", "--max-advantage", max_advantage, "", None),
+        ("reconstruction", "--max-reconstruction", max_reconstruction, "--at-prior", at_prior),
+    )
+    found: Risk | None = None
+    for measure, flag, most, rate, at in asked:
+        if most is None and at is not None:
+            _validate.fail(rate, f"nothing without {flag}", at)
+        if most is None:
+            continue
+        if found is not None:
+            _validate.fail(flag, "nothing beside another risk", most)
+        if rate and at is None:
+            _validate.fail(rate, f"a number beside {flag}", "nothing")
+        if at is not None:
+            _validate.real(rate, at, above=0.0, below=1.0)
+        _validate.real(flag, most, above=at or 0.0, below=1.0)
+        found = Risk(measure=cast(Any, measure), most=most, at=at)
+    return found
+
+
 def make_plan(
     schema: Schema | None,
     sizes: dict[str, Any],
@@ -115,14 +148,27 @@ def make_plan(
     solve_for: str | None = None,
     max_memory: int | None = None,
     unit: PrivacyUnit = RECORD,
+    risk: Risk | None = None,
 ) -> ReleasePlan:
-    """Plan with one unknown: the noise, epsilon, or what ``solve_for`` names."""
+    """Plan with one unknown: the noise, epsilon, or what ``solve_for`` names.
+
+    With a ``risk`` the noise follows from it, and epsilon from the noise.
+    """
     for name in ("num_records", "num_classes", "num_features"):
         _validate.size(name, sizes[name])
     if epsilon is not None:
         _validate.real("--epsilon", epsilon, at_least=1e-6, at_most=1e4)
     _validate.delta("--delta", delta)
     unit.check("add_or_remove_one")
+    if risk is not None:
+        for name, value in (
+            ("--epsilon", epsilon),
+            ("--noise-multiplier", noise_multiplier),
+            ("--solve-for", solve_for),
+        ):
+            if value is not None:
+                _validate.fail(name, "nothing beside a risk, which it follows from", value)
+        epsilon = guiding_epsilon(risk, delta)
     if epsilon is None and noise_multiplier is None:
         _validate.fail("--epsilon", "a value, or --noise-multiplier to be told it", "nothing")
     if (solve_for is not None) != (epsilon is not None and noise_multiplier is not None):
@@ -150,7 +196,9 @@ def make_plan(
     steps = fix_steps(steps, **target, unit=unit)
     left = sizes | {"num_features": width_after(steps, sizes["num_features"])}
     if noise_multiplier is None:
-        config = calibrate_config(left, kind, options, **target, preprocessing=steps, unit=unit)
+        config = calibrate_config(
+            left, kind, options, **target, preprocessing=steps, unit=unit, risk=risk
+        )
     else:
         unknown: Any = _validate.one_of("--solve-for", solve_for, ("mix_size", "num_mixtures"))
         config = solve_config(
@@ -163,4 +211,6 @@ def make_plan(
             preprocessing=steps,
             unit=unit,
         )
-    return ReleasePlan.for_config(config, delta, schema, steps, unit, max_memory=max_memory)
+    return ReleasePlan.for_config(
+        config, delta, schema, steps, unit, max_memory=max_memory, risk=risk
+    )

@@ -68,15 +68,15 @@ class Option:
 
 
 def _one_of(*names: str) -> Check:
-    return lambda place, value: _validate.one_of(place, value, names)
+    return lambda position, value: _validate.one_of(position, value, names)
 
 
-def _above_zero(place: str, value: object) -> float:
-    return _validate.real(place, value, above=0.0)
+def _above_zero(position: str, value: object) -> float:
+    return _validate.real(position, value, above=0.0)
 
 
-def _share(place: str, value: object) -> float:
-    return _validate.real(place, value, above=0.0, below=1.0)
+def _share(position: str, value: object) -> float:
+    return _validate.real(position, value, above=0.0, below=1.0)
 
 
 def _each(*designs: Design, default: Any = None) -> dict[Design, Any]:
@@ -205,6 +205,16 @@ def _read_table() -> tuple[dict[str, Option], tuple[Flag, ...]]:
 
 
 OPTIONS, DESIGN_FLAGS = _read_table()
+
+
+# Instead of an epsilon: the most that an attacker may gain.
+RISK_FLAGS = (
+    Flag("max_tpr", float, "Instead of --epsilon: most members found, at --at-fpr."),
+    Flag("at_fpr", float, "Share of false alarms at which --max-tpr holds."),
+    Flag("max_advantage", float, "Instead: most that members found exceed false alarms by."),
+    Flag("max_reconstruction", float, "Instead: most probable reconstruction, at --at-prior."),
+    Flag("at_prior", float, "Probability of a reconstruction without the release."),
+)
 
 
 def options_of(design: Design) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 
 from privmix import _validate
-from privmix.accounting import Event, Reading, account
+from privmix.accounting import Event, Reading, Risk, account
 from privmix.accounting.guarantee import number
 from privmix.accounting.stated import stated_epsilon
 
@@ -20,7 +20,11 @@ _TOLERANCE = 1e-6
 
 
 def recheck(
-    event: Event, epsilon: float, delta: float, accountants: Mapping[str, Reading | None]
+    event: Event,
+    epsilon: float,
+    delta: float,
+    accountants: Mapping[str, Reading | None],
+    risk: Risk | None = None,
 ) -> None:
     """Account for an event anew, and refuse other statements than the accountants' own.
 
@@ -29,11 +33,14 @@ def recheck(
         epsilon: Stated as certified.
         delta: Stated beside it.
         accountants: Stated as each accountant's reading.
+        risk: What the plan says that an attacker gains at most, if it says so.
 
     Raises:
         InvalidInputError: The first statement that differs by more than rounding.
 
     """
+    if risk is not None and (gained := risk.of(event)) > risk.most:
+        _validate.fail("plan.risk", f"at least {gained!r}, which an attacker may gain", risk.most)
     due = account(event, delta)
     # Too little is too little to the last bit that a certificate states.
     if due.epsilon > stated_epsilon(epsilon) or not _same(epsilon, due.epsilon):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from scipy.special import log_ndtr
 
 from privmix import _validate
 from privmix.accounting import gdp_mu_from
-from privmix.mechanism import Design
+from privmix.mechanism import LARGEST_ROUND_NOISE, Design
 from privmix.preprocess import Center, Intercept, Step, UnitNorm
 from privmix.schema import ClassBalance
 
@@ -45,6 +45,8 @@ _FEW_FEATURES = 256
 # That many, and any with more classes than features, only if a row of a round stands this many standard
 # deviations out of its noise.
 _LEAST_SIGNAL = 3.0
+# The noise of a plan is that of the central limit but for a few per cent.
+_MARGIN = 1.2
 # Early stopping is a ridge, of about the noise: the one that suits the sizes best is taken.
 _EARLY_STOPPING = (0.5, 1.0, 2.0)
 # Real classes do not scatter alike: on records set aside, rounds that see their own errors left a
@@ -153,7 +155,8 @@ def recommend_design(
     K / (2 n mu). A tenth is taken off their error, which depends on no model of the records. There are
     J = 20 of them, or 60 for fewer than 256 features, if row k of a round then stands
     n mu / (K sqrt(J)) = 3 standard deviations out of its noise. Below that, and with more classes than
-    features, rounds are not among the alternatives: class sums were better.
+    features, rounds are not among the alternatives: class sums were better. Nor are they where their noise would be
+    beyond what the sampler draws, as for owners of thousands of records.
 
     Centring spends a share c of mu^2 on the mean, which leaves a mean of squared length a / c,
     a = d / (n mu)^2, in place of 1/4. Scaled to the clip norm, records vary by 1 / (3/4 + a/c) times
@@ -193,11 +196,38 @@ def recommend_design(
     for share in (_center_share(n, d, gdp_mu), None):
         size = _Sizes(n, k, d, gdp_mu, share, rows, pace_rows)
         for design, values in _CHOICES.items():
-            if design == "adaptive" and not size.suits_rounds:
+            if design == "adaptive" and not (size.suits_rounds and size.draws_rounds):
                 continue
             tried = [_ALTERNATIVES[design](size, design, value) for value in values]
             found.append(min(tried, key=lambda alternative: alternative.predicted_error))
     return tuple(sorted(found, key=lambda alternative: alternative.predicted_error))
+
+
+def predicted_errors(
+    *,
+    num_records: int,
+    num_classes: int,
+    num_features: int,
+    epsilons: Sequence[float],
+    delta: float,
+) -> dict[str, list[float]]:
+    """Return each design's predicted error at several epsilons, with its better centring. Sees no data.
+
+    As :func:`recommend_design`; NaN where a design is no alternative.
+    """
+    found: dict[str, list[float]] = {design: [] for design in _CHOICES}
+    for epsilon in epsilons:
+        ranked = recommend_design(
+            num_records=num_records,
+            num_classes=num_classes,
+            num_features=num_features,
+            epsilon=epsilon,
+            delta=delta,
+        )
+        for design, errors in found.items():
+            tried = [one.predicted_error for one in ranked if one.design == design]
+            errors.append(min(tried, default=math.nan))
+    return found
 
 
 def counts_share(
@@ -244,6 +274,12 @@ class _Sizes(NamedTuple):
     def mechanism_mu(self) -> float:
         """What centring leaves for the mechanism."""
         return self.gdp_mu * math.sqrt(1 - (self.center_share or 0.0))
+
+    @property
+    def draws_rounds(self) -> bool:
+        """Whether the noise of a round is within what the sampler draws."""
+        noise = math.sqrt(self.num_rounds / (1 - PACE_BUDGET)) / self.mechanism_mu
+        return noise * _MARGIN <= LARGEST_ROUND_NOISE
 
     @property
     def suits_rounds(self) -> bool:

@@ -8,9 +8,11 @@ from typing import Any, Literal, Unpack, cast
 from privmix import _validate
 from privmix.accounting import (
     Event,
+    Risk,
     account,
     calibrate,
     calibrate_noise_multiplier,
+    calibrate_noise_to_risk,
     gdp_epsilon,
     gdp_mu_from,
 )
@@ -42,8 +44,9 @@ _RESIDUAL_CLIP_NORM = 0.5
 def plan_release(
     schema: Schema,
     *,
-    target_epsilon: float,
+    target_epsilon: float | None = None,
     target_delta: float,
+    risk: Risk | None = None,
     design: Design | Literal["auto"] = "auto",
     preprocessing: Sequence[Step] | None = None,
     unit_column: str | None = None,
@@ -56,6 +59,8 @@ def plan_release(
         schema: The public facts.
         target_epsilon: Largest epsilon allowed, above 0.
         target_delta: Its delta, in (0, 1).
+        risk: Instead of ``target_epsilon``: the most that an attacker may gain. The noise is the least
+            at which the certified trade-off curve keeps to it; the plan states the epsilon that follows.
         design: One of ``mechanism.DESIGNS``, or ``auto``: what
             ``privmix.planning.rule.recommend_design`` puts first among the designs that have the
             options given. ``hybrid``, ``adaptive``, ``signed``, ``poisson`` and ``stratified`` get that rule's
@@ -108,6 +113,12 @@ def plan_release(
     sizes = planned_sizes(schema)
     unit = PrivacyUnit(unit_column, max_records_per_unit)
     unit.check("add_or_remove_one")
+    if (target_epsilon is None) == (risk is None):
+        both = "neither" if risk is None else "both"
+        _validate.fail("target_epsilon and risk", "one of the two", both)
+    if risk is not None:
+        target_epsilon = guiding_epsilon(risk, target_delta)
+    assert target_epsilon is not None
     target = {"target_epsilon": target_epsilon, "target_delta": target_delta}
     steps = None if preprocessing is None else _checked_steps(preprocessing)
     balance = schema.class_balance
@@ -123,8 +134,17 @@ def plan_release(
         target_delta=target_delta,
         preprocessing=steps,
         unit=unit,
+        risk=risk,
     )
-    return ReleasePlan.for_config(config, target_delta, schema, steps, unit)
+    return ReleasePlan.for_config(config, target_delta, schema, steps, unit, risk=risk)
+
+
+def guiding_epsilon(risk: Risk, target_delta: float) -> float:
+    """Epsilon of the Gaussian mechanism with just this risk: by it a design is chosen and steps get their
+    noise. The rest of the noise follows from the certified curve of the whole.
+    """
+    epsilon = gdp_epsilon(risk.gdp_mu, _validate.delta("target_delta", target_delta))
+    return min(max(epsilon, 1e-6), 1e4)
 
 
 def _checked_steps(preprocessing: object) -> tuple[Step, ...]:
@@ -240,8 +260,12 @@ def calibrate_config(
     target_delta: float,
     preprocessing: tuple[Step, ...] = (),
     unit: PrivacyUnit = RECORD,
+    risk: Risk | None = None,
 ) -> ReleaseConfig:
-    """Find the least noise that keeps planned steps and a design at or below the target."""
+    """Find the least noise that keeps planned steps and a design at or below the target.
+
+    With a ``risk`` that is the target, and not the epsilon.
+    """
     _validate.real("target_epsilon", target_epsilon, at_least=1e-6, at_most=1e4)
     _validate.delta("target_delta", target_delta)
     unit.check(configure(sizes, design, options, 1.0).neighboring_relation)
@@ -249,6 +273,8 @@ def calibrate_config(
     def event(noise: float) -> Event:
         return whole_event(preprocessing, configure(sizes, design, options, noise), unit)
 
+    if risk is not None:
+        return configure(sizes, design, options, calibrate_noise_to_risk(event, risk))
     joint = calibrate_noise_multiplier(event, target_epsilon, target_delta)
     config = configure(sizes, design, options, joint)
     # The full accounting may take other grids than the search did; it is the one that counts.

@@ -13,9 +13,9 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from privmix.mechanism import AdaptiveConfig, ResidualConfig
+from privmix.running.resources import one_blas_thread
 from privmix.theory.spectrum import signal_variances
 
 Matrix = NDArray[np.float64]
@@ -60,7 +60,7 @@ class PublicModel:
         """Read the signed rows of a release, in their order."""
         table, rounds = mechanism.components
         gram = np.zeros((table.num_features, table.num_features))
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             for chunk in _chunks(rows):
                 gram += chunk.T @ chunk
             gram *= table.mix_size / table.num_mixtures / clip_norm**2
@@ -83,7 +83,7 @@ class PublicModel:
 
         """
         curvature = self.variances / self.config.num_classes
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             along = (rows.astype(np.float64) / self.clip_norm) @ self.basis
             step = (along / (curvature + 1 / self.config.learning_rate)) @ self.basis.T
         return _on_grid(weights + step)

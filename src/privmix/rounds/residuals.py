@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from privmix.compiling import kernel
 from privmix.mechanism import ResidualConfig
@@ -28,6 +27,7 @@ from privmix.noise import rounded_gaussian
 from privmix.records.bounded import Records, batch_records
 from privmix.rng import MasterKey
 from privmix.rounds.public_model import Weights, weight_exponent
+from privmix.running.resources import one_blas_thread
 
 Sums = NDArray[np.int64]
 
@@ -60,7 +60,7 @@ class Rounds:
         total = np.zeros(weights.shape, dtype=np.int64)
         size, count = self.config.shard_records, self._records.count
         shards = [(start, min(start + size, count)) for start in range(0, count, size)]
-        with ThreadPoolExecutor(threads) as pool, threadpool_limits(1, user_api="blas"):
+        with ThreadPoolExecutor(threads) as pool, one_blas_thread():
 
             def load(shard: tuple[int, int]) -> tuple[NDArray[np.int16], list[Future[None]]]:
                 values, tasks = self._records.load(*shard)

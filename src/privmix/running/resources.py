@@ -7,8 +7,10 @@ import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from privmix import _validate
 
@@ -21,6 +23,21 @@ _CONTROL_GROUP = Path("/sys/fs/cgroup/memory.max")
 def default_threads() -> int:
     """Number of threads a release uses: the processors this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Have linear algebra of NumPy and SciPy run in one thread for a while.
+
+    The libraries are looked for once: that takes longer than a small product of matrices.
+    """
+    return _controller().limit(limits=1, user_api="blas")
+
+
+@cache
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 @contextmanager
@@ -51,20 +68,20 @@ def default_memory() -> int:
     return min(total, int(limit) if limit.isascii() and limit.isdigit() else total) // 2
 
 
-def parse_bytes(place: str, text: str | int) -> int:
+def parse_bytes(position: str, text: str | int) -> int:
     """Read a number of bytes: 1500000000, ``1.5GB`` or ``1536MiB``.
 
     Raises:
-        InvalidInputError: Anything else; the error names ``place``.
+        InvalidInputError: Anything else; the error names ``position``.
 
     """
     if isinstance(text, str):
         match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([A-Za-z]*)\s*", text)
         unit = _UNITS.get(match[2].upper()) if match else None
         if match is None or unit is None:
-            _validate.fail(place, "a size such as 800MB, 1.5GB or 2GiB", repr(text))
+            _validate.fail(position, "a size such as 800MB, 1.5GB or 2GiB", repr(text))
         text = int(float(match[1]) * unit)
-    return _validate.integer(place, text)
+    return _validate.integer(position, text)
 
 
 def spare_memory() -> None:

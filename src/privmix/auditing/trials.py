@@ -1,0 +1,236 @@
+"""Runs of the release code on data with known canaries, kept in a file so that an audit can go on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privmix import _validate
+from privmix.accounting.tradeoff import Array
+from privmix.auditing.canaries import CanarySet, Tables
+from privmix.foreign.files import read_file
+from privmix.mechanism import AdaptiveConfig, ReleaseConfig
+from privmix.mixer import Rows, make_mixers
+from privmix.records.bounded import BoundedRecords, Progress
+from privmix.rng import MasterKey, fresh_secret, guessable_secret
+from privmix.rounds.public_model import PublicModel
+from privmix.rounds.residuals import Rounds
+
+_DIGITS = 9  # of a score that is kept
+_MOST_BYTES = 1 << 30
+
+
+class Subject(Protocol):
+    """What is audited: makes one run with canaries there or not, and looks at what it published."""
+
+    num_canaries: int
+
+    def digest(self) -> str:
+        """Return a SHA-256 of all that is run, hexadecimal."""
+
+    def run(self, present: NDArray[np.bool_], key: MasterKey) -> tuple[Array, NoiseTotals]:
+        """Return scores (A, statistics), and what the published noise adds up to."""
+
+
+class NoiseTotals(NamedTuple):
+    """What is published where nobody's record is, in planned standard deviations.
+
+    Attributes:
+        count: How many numbers.
+        squares: Sum of their squares.
+        rows: Rows they stand in.
+        repeated: Rows whose numbers, all of them, stand in an earlier row of the run as well.
+
+    """
+
+    count: int
+    squares: float
+    rows: int
+    repeated: int
+
+    @classmethod
+    def of(cls, tables: list[Array]) -> NoiseTotals:
+        """Add up the noise of the tables of one run, each (rows, axes)."""
+        total = cls(0, 0.0, 0, 0)
+        for noise in tables:
+            distinct = len(np.unique(noise, axis=0))
+            total = total.plus(
+                cls(noise.size, float((noise**2).sum()), len(noise), len(noise) - distinct)
+            )
+        return total
+
+    def plus(self, other: NoiseTotals) -> NoiseTotals:
+        """Return both together."""
+        return NoiseTotals(*(one + two for one, two in zip(self, other, strict=True)))
+
+
+class Trials(NamedTuple):
+    """All runs: of each canary of each run whether it was there, and what the auditor saw of it.
+
+    Attributes:
+        present: (runs, A).
+        scores: (runs, A, statistics).
+        noise: All runs' together.
+
+    """
+
+    present: NDArray[np.bool_]
+    scores: Array
+    noise: NoiseTotals
+
+
+class ReleaseSubject:
+    """Releases by the code that makes all releases: sampler, clipping, sums, noise, rounds.
+
+    Args:
+        canaries: What is released.
+
+    """
+
+    def __init__(self, canaries: CanarySet) -> None:
+        self.canaries, self.num_canaries = canaries, canaries.num_canaries
+
+    def digest(self) -> str:
+        """See :class:`Subject`."""
+        return self.canaries.digest()
+
+    def run(self, present: NDArray[np.bool_], key: MasterKey) -> tuple[Array, NoiseTotals]:
+        """See :class:`Subject`."""
+        records = self.canaries.records(present)
+        tables = published(self.canaries.mechanism, self.canaries.clip_norm, records, key)
+        return self.canaries.scores(tables), NoiseTotals.of(self.canaries.noise(tables))
+
+
+def published(
+    mechanism: ReleaseConfig, clip_norm: float, records: BoundedRecords, key: MasterKey
+) -> Tables:
+    """Return what ``privmix.release`` would publish under a key, the same bits, without its files.
+
+    One :class:`privmix.mixer.Rows` for each table, with the rows of all its blocks.
+    """
+    tables = [
+        _joined([mixer.rows(block) for block in mixer.config.blocks])
+        for mixer in make_mixers(mechanism, records, key)
+    ]
+    if isinstance(mechanism, AdaptiveConfig):
+        _, config = mechanism.components
+        model = PublicModel.of(mechanism, clip_norm, [tables[0].features])
+        maker, weights, made = Rounds(config, records, key), model.first, []
+        for number in range(config.num_rounds):
+            made.append(maker.rows(number, weights))
+            weights = model.after(weights, made[-1].features)
+        tables.append(_joined(made))
+    return tables
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    columns = zip(*parts, strict=True)
+    return Rows(*(None if column[0] is None else np.concatenate(column) for column in columns))
+
+
+def run_trials(
+    subject: Subject,
+    num_runs: int,
+    *,
+    out: Path | None = None,
+    test_seed: int | None = None,
+    progress: Progress | None = None,
+) -> Trials:
+    """Make runs, each with fresh keys and fair coins for the canaries.
+
+    Args:
+        subject: What is run.
+        num_runs: How many runs.
+        out: File of finished runs, a line each: an audit of the same subject goes on from there, and the
+            file of another is refused.
+        test_seed: For tests: repeatable runs.
+        progress: Called with (runs done, runs in all).
+
+    """
+    num_runs = _validate.integer("runs", num_runs)
+    head = {"audited": subject.digest(), "canaries": subject.num_canaries, "test_seed": test_seed}
+    done = [] if out is None else list(_read(out, head))[:num_runs]
+    lines = _Lines(out, head)
+    try:
+        for number in range(len(done), num_runs):
+            secret = (
+                fresh_secret()
+                if test_seed is None
+                else guessable_secret((test_seed << 32) + number)
+            )
+            context = hashlib.sha256(subject.digest().encode() + number.to_bytes(8, "big")).digest()
+            coins = MasterKey(secret, b"audit" + context).stream("coins")
+            words = coins.words(-(-subject.num_canaries // 64))
+            present = np.unpackbits(words.view(np.uint8))[: subject.num_canaries].astype(bool)
+            scores, noise = subject.run(present, MasterKey(secret, context))
+            done.append((present, scores, noise))
+            lines.add(present, scores, noise)
+            if progress is not None:
+                progress(number + 1, num_runs)
+    finally:
+        lines.close()
+    total = NoiseTotals(0, 0.0, 0, 0)
+    for _, _, noise in done:
+        total = total.plus(noise)
+    return Trials(np.stack([p for p, _, _ in done]), np.stack([s for _, s, _ in done]), total)
+
+
+_Run = tuple[NDArray[np.bool_], Array, NoiseTotals]
+
+
+def _read(path: Path, head: dict[str, object]) -> Iterator[_Run]:
+    """Yield finished runs; a last line that was cut off is left out."""
+    if not path.exists():
+        return
+    allowed = "the file of an audit of the same plan, to go on with"
+    try:
+        lines = read_file(path, _MOST_BYTES, allowed).decode().split("\n")
+        if json.loads(lines[0]) != head:
+            _validate.fail(str(path), allowed, "another file")
+        for line in lines[1:-1]:
+            run = json.loads(line)
+            scores = np.array(run["scores"], dtype=np.float64)
+            yield np.array(run["present"], dtype=bool), scores, NoiseTotals(*run["noise"])
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+        _validate.fail(str(path), allowed, "another file")
+
+
+class _Lines:
+    """Appends finished runs to a file, after cutting off a line that is not whole."""
+
+    def __init__(self, path: Path | None, head: dict[str, object]) -> None:
+        self._write: Callable[[str], object] = lambda line: None
+        self.close: Callable[[], object] = lambda: None
+        if path is None:
+            return
+        try:
+            file = path.open("r+b") if path.exists() else path.open("xb")
+        except OSError as error:
+            _validate.fail("--out", "a file that can be written", f"{path}: {error.strerror}")
+        whole = 0
+        if path.stat().st_size:
+            whole = path.read_bytes().rfind(b"\n") + 1
+        file.truncate(whole)
+        file.seek(whole)
+        self.close = file.close
+
+        def write(line: str) -> None:
+            file.write(line.encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+        self._write = write
+        if not whole:
+            write(json.dumps(head))
+
+    def add(self, present: NDArray[np.bool_], scores: Array, noise: NoiseTotals) -> None:
+        rounded = [[float(f"{s:.{_DIGITS}g}") for s in canary] for canary in scores.tolist()]
+        run = {"present": present.astype(int).tolist(), "scores": rounded, "noise": list(noise)}
+        self._write(json.dumps(run))

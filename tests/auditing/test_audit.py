@@ -1,0 +1,54 @@
+"""Audits of the real code: sound designs pass and their epsilon is nearly reached; faults are caught."""
+
+from __future__ import annotations
+
+import pytest
+
+from audit_cases import DESIGNS, plan_of, training_plan
+from planted_faults import RELEASE_FAULTS, TRAINING_FAULTS, realised_count
+from privmix.auditing import AuditReport, audit
+from privmix.auditing.canaries import most_canaries
+
+# All audits of sound code here raise a false alarm with probability 1e-3 at most, together.
+SETTINGS = {3.0: 12288, 5.0: 8192, 8.0: 4096}  # epsilon: canaries in all
+CONFIDENCE = 1 - 1e-3 / (len(SETTINGS) * len(DESIGNS) + 1)
+
+
+def check_sound(report: AuditReport) -> None:
+    assert report.verdict == "consistent", report.findings
+    assert report.epsilon / 2 < report.lower_bound < report.epsilon
+    assert report.lower_bound_without_assumptions <= report.lower_bound
+
+
+@pytest.mark.parametrize("epsilon", SETTINGS)
+@pytest.mark.parametrize("design", DESIGNS)
+def test_sound_designs_pass_and_more_than_half_of_their_epsilon_is_found(design, epsilon):
+    plan = plan_of(design, epsilon)
+    runs = SETTINGS[epsilon] // most_canaries(plan.mechanism)
+    check_sound(audit(plan, runs=runs, confidence=CONFIDENCE, test_seed=1))
+
+
+def test_sound_training_passes_and_more_than_half_of_its_epsilon_is_found():
+    check_sound(audit(training_plan(6.0), runs=96, confidence=CONFIDENCE, test_seed=1))
+
+
+@pytest.mark.parametrize("fault", RELEASE_FAULTS, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("design", DESIGNS)
+def test_planted_faults_of_releases_are_caught(design, fault, monkeypatch):
+    if (design, fault) == ("uniform", realised_count):
+        return  # rows of uniform have the same public number of records
+    plan = plan_of(design, 5.0)
+    fault(monkeypatch)
+    count = min(16, most_canaries(plan.mechanism))
+    report = audit(plan, runs=2048 // count, num_canaries=count, test_seed=2)
+    print(design, fault.__name__, report.findings)
+    assert report.verdict == "violated"
+
+
+@pytest.mark.parametrize("fault", TRAINING_FAULTS, ids=lambda fault: fault.__name__)
+def test_planted_faults_of_training_are_caught(fault, monkeypatch):
+    plan = training_plan(6.0)
+    fault(monkeypatch)
+    report = audit(plan, runs=24, test_seed=2)
+    print(fault.__name__, report.findings)
+    assert report.verdict == "violated"
