@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from privmix.dpsgd import AugmentationPlan, TrainingPlan, plan_training
 from privmix.planning.plan import ReleasePlan
 from privmix.planning.solve import calibrate_config
 
@@ -33,3 +34,17 @@ def plan_of(design: str, epsilon: float, **options: Any) -> ReleasePlan:
         SIZES, design, DESIGNS[design] | options, target_epsilon=epsilon, target_delta=1e-5
     )
     return ReleasePlan.for_config(config, 1e-5)
+
+
+@cache
+def training_plan(epsilon: float) -> TrainingPlan:
+    return plan_training(
+        target_epsilon=epsilon,
+        target_delta=1e-5,
+        epochs=3,
+        batch_size=100,
+        num_records=500,
+        classes=range(3),
+        input_shape=(16,),
+        augmentation=AugmentationPlan.plain(),
+    )

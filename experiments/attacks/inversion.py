@@ -182,10 +182,10 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=16, help="at least, for each mix size")
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help="m = 1, 4, 16; 150 steps")
+    parser.add_argument("--quick", action="store_true", help="m = 1, 4, 16; 300 steps")
     options = parser.parse_args()
     if options.quick:
-        options.mix_sizes, options.pictures, options.steps = [1, 4, 16], 4, 150
+        options.mix_sizes, options.pictures, options.steps = [1, 4, 16], 4, 300
     torch.set_num_threads(1)
     print(as_table(run(options, Path(os.environ["PRIVMIX_DATA"]))))
 

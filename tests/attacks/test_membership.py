@@ -42,6 +42,31 @@ def test_no_false_alarms_on_non_members(rng):
     assert alarms <= binom.isf(1e-6, 100, 0.05)
 
 
+@pytest.mark.parametrize(("epsilon", "found"), [(1e4, True), (0.5, False)])
+def test_models_of_private_training(rng, epsilon, found):
+    """Weak privacy lets a model learn by heart, strong privacy does not, whatever the seed: an AUC
+    beyond chance at epsilon 0.5, where it is at most 0.55, has a probability below 1e-3.
+    """
+    pytest.importorskip("torch")
+    from privmix.dpsgd import DPMixClassifier
+
+    x, y = noise_records(rng, width=190)
+    model = DPMixClassifier(
+        None,
+        epsilon,
+        classes=[0, 1],
+        num_records=200,
+        batch_size=200,
+        epochs=60,
+        learning_rate=2.0,
+        clip_norm=5.0,
+    ).fit(x[:200], y[:200])
+    scores = MembershipScores(
+        loss_scores(model, x[:200], y[:200]), loss_scores(model, x[200:], y[200:])
+    )
+    assert (scores.auc > 0.5 + CHANCE) == found
+
+
 def test_losses_far_from_one_keep_their_digits():
     class Certain:
         classes_ = np.array(["a", "b"])

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 
-from audit_cases import DESIGNS, plan_of
+from audit_cases import DESIGNS, plan_of, training_plan
 from planted_faults import RELEASE_FAULTS, TRAINING_FAULTS, realised_count
 from privmix.auditing import AuditReport, audit
 from privmix.auditing.canaries import most_canaries
-from privmix.dpsgd import AugmentationPlan, TrainingPlan, plan_training
 
 # All audits of sound code here raise a false alarm with probability 1e-3 at most, together.
 SETTINGS = {3.0: 12288, 5.0: 8192, 8.0: 4096}  # epsilon: canaries in all
 CONFIDENCE = 1 - 1e-3 / (len(SETTINGS) * len(DESIGNS) + 1)
-
-
-@cache
-def training_plan(epsilon: float) -> TrainingPlan:
-    return plan_training(
-        target_epsilon=epsilon,
-        target_delta=1e-5,
-        epochs=3,
-        batch_size=100,
-        num_records=500,
-        classes=range(3),
-        input_shape=(16,),
-        augmentation=AugmentationPlan.plain(),
-    )
 
 
 def check_sound(report: AuditReport) -> None:

@@ -54,6 +54,8 @@ def data(tmp_path, monkeypatch):
         ("imbalance", "--epsilon 8 --seeds 1", None),
         ("calibration", "--configs 4", "smallest_ratio"),
         ("signed_allocation", "--data 'made up' --seeds 1", None),
+        ("memory", "-n 300 -T 100 -d 8 -m 4", "peak_memory_bytes"),
+        ("startup", "--runs 1", None),
     ],
 )
 def test_a_benchmark_prints_json(script, options, told, data, capsys, monkeypatch):
@@ -80,10 +82,17 @@ def suppress_success():
         assert not stop.code
 
 
-@pytest.mark.parametrize("method", ["ours", "prototypes", "dp-gradient", "non-private"])
+METHODS = [
+    *("ours", "adaptive", "signed", "hybrid", "prototypes", "dp-gradient", "dp-gradient-strong"),
+    *("dp-gradient-tuned", "dp-moments", "poisson", "papers", "papers-hierarchical", "non-private"),
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_a_method_of_the_utility_benchmark_runs(method, data):
     pytest.importorskip("torch")
     parts = importlib.import_module("utility")
+    assert list(parts.METHODS) == METHODS
     row = parts.measure(method, parts.load_banking77(data, data), 8.0, 1)
     assert 0 <= row.mean <= 1
 
@@ -160,6 +169,15 @@ class TestStamps:
         assert "[b] commit def, 2026-01-01" in printed
 
 
+def test_the_benchmark_of_synthetic_records_runs(data, capsys, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(FOLDER)
+    words = "synthetic --epsilon 8 --seeds 1 --num-records 200 --learners logistic"
+    monkeypatch.setattr(sys, "argv", words.split())
+    runpy.run_path(str(FOLDER / "synthetic.py"), run_name="__main__")
+    assert "logistic" in capsys.readouterr().out
+
+
 EXPERIMENT = FOLDER.parent / "experiments" / "dfs" / "recovery.py"
 
 
@@ -168,3 +186,71 @@ def test_the_experiment_of_feature_selection_prints_json(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", words)
     runpy.run_path(str(EXPERIMENT), run_name="__main__")
     assert json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("words", ["fine-tune --side 8", "scratch --side 8 --num-base 1"])
+def test_the_experiments_of_private_training_run(words, tmp_path, capsys, monkeypatch):
+    """On made-up images, with a stand-in for the backbone, whose weights are a download."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("PIL")
+    write_images(tmp_path)
+    monkeypatch.setenv("PRIVMIX_DATA", str(tmp_path))
+    parts = runpy.run_path(str(FOLDER.parent / "experiments" / "dp-mix" / "run.py"))
+    module = type(
+        "Module", (torch.nn.Flatten,), {"__init__": lambda s, _: torch.nn.Flatten.__init__(s)}
+    )
+    parts["fine_tune"].__globals__["EfficientNetLite0"] = module
+    sizes = (
+        "--records 12 --public-records 9 --test-records 10 --batch-size 6 --epochs 0.5 --seeds 1"
+    )
+    more = f"{words} {sizes} --epsilons 8 --rates 1 --num-base 2 --num-mixed 2 --out {tmp_path}/found.json"
+    monkeypatch.setattr(sys, "argv", ["run.py", *more.split()])
+    with warnings.catch_warnings():
+        parts["main"]()
+    found = json.loads((tmp_path / "found.json").read_text())
+    methods = {"plain", "self-aug", "dp-mix-self", "dp-mix-diff"}
+    assert set(found["table"]) == (
+        methods if "fine" in words else {"self-aug", "microbatches of 2"}
+    )
+    assert "accuracy" in capsys.readouterr().out
+
+
+def write_images(folder: Path) -> None:
+    import io
+
+    import pandas as pd
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for split in ("train", "test"):
+        images = []
+        for _ in range(30):
+            content = io.BytesIO()
+            Image.fromarray(rng.integers(0, 255, (32, 32, 3), dtype=np.uint8)).save(content, "png")
+            images.append({"bytes": content.getvalue(), "path": None})
+        frame = pd.DataFrame({"img": images, "label": rng.integers(0, 10, 30)})
+        frame.to_parquet(folder / f"cifar10-{split}.parquet")
+
+
+FIGURES = sorted(
+    path.stem
+    for path in (FOLDER.parent / "docs" / "figures").glob("*.py")
+    if path.stem not in ("_style", "hierarchical_accuracy")
+)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_drawn(name, tmp_path, monkeypatch):
+    """Elsewhere than in the docs, and of few points: the pages' own stay as they are."""
+    pytest.importorskip("matplotlib")
+    folder = FOLDER.parent / "docs" / "figures"
+    monkeypatch.syspath_prepend(folder)
+    style = importlib.import_module("_style")
+    monkeypatch.setattr(style, "PAGES", tmp_path)
+    few = np.geomspace, np.linspace
+    monkeypatch.setattr(np, "geomspace", lambda a, b, num=50, **k: few[0](a, b, min(num, 3), **k))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runpy.run_path(str(folder / f"{name}.py"), run_name="__main__")
+    (drawn,) = tmp_path.glob("*.svg")
+    assert drawn.stat().st_size > 1000

@@ -20,7 +20,7 @@ def test_plan_from_sizes(run):
         "1e-5",
         "--json",
     ).json
-    assert (plan["design"], plan["num_mixtures"]) == ("adaptive", 10003 + 30 * 77)
+    assert (plan["design"], plan["num_mixtures"]) == ("adaptive", 2000 + 20 * 77)
     steps = ["center", "unit_norm", "intercept"]
     assert [step["step"] for step in plan["preprocessing"]] == steps
     assert 0.99 < plan["epsilon"] <= 1

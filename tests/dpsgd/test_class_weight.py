@@ -43,21 +43,23 @@ def batch(count: int, views: int = 2):
     return features, targets, rng.normal(size=(3, 6))
 
 
-def test_a_views_loss_counts_by_its_label_weights():
-    features, targets, weights = batch(4)
+@pytest.mark.parametrize("views", [2, 9])  # by integer factors, and formed
+def test_a_views_loss_counts_by_its_label_weights(views):
+    features, targets, weights = batch(4, views)
     found = gradient(features, targets, weights, 64.0, WEIGHTS)
     coef = torch.tensor(weights, requires_grad=True)
-    inputs = torch.cat([features.double(), torch.ones(4, 2, 1, dtype=torch.float64)], dim=2)
+    inputs = torch.cat([features.double(), torch.ones(4, views, 1, dtype=torch.float64)], dim=2)
     logs = torch.log_softmax(inputs @ coef.T, dim=2)
     losses = -(targets * logs).sum(dim=2) * (targets @ torch.tensor(WEIGHTS, dtype=torch.float64))
     losses.mean(dim=1).sum().backward()
     np.testing.assert_allclose(found, coef.grad.numpy(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("views", [2, 9])
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
-def test_a_records_gradient_stays_within_the_clip_norm(size):
+def test_a_records_gradient_stays_within_the_clip_norm(size, views):
     """What one record adds, in integers: the same bound, whatever its class counts."""
-    features, targets, weights = batch(30)
+    features, targets, weights = batch(30, views)
     alone = [
         gradient(features[i : i + 1], targets[i : i + 1], weights, 0.5, [size * w for w in WEIGHTS])
         for i in range(30)

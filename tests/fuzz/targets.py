@@ -167,7 +167,7 @@ def _make_plan_file(folder: Path) -> None:
 
 
 def check_plan(folder: Path, case: Case) -> None:
-    plan = ReleasePlan.from_json((folder / "plan.json").read_bytes(), place="plan.json")
+    plan = ReleasePlan.from_json((folder / "plan.json").read_bytes(), position="plan.json")
     assert ReleasePlan.from_json(plan.to_json()) == plan
     plan.digest()
 
@@ -192,7 +192,7 @@ def _make_schema_file(folder: Path) -> None:
 
 
 def check_schema(folder: Path, case: Case) -> None:
-    schema = Schema.from_json((folder / "schema.json").read_bytes(), place="schema.json")
+    schema = Schema.from_json((folder / "schema.json").read_bytes(), position="schema.json")
     assert Schema.from_json(schema.to_json()) == schema
     if isinstance(schema.table, TableSchema):
         assert schema.table.num_features == schema.num_features

@@ -99,7 +99,7 @@ def test_options_from_end_to_end(design, options):
     try:
         assert plan(design, **options).epsilon <= 1.0
     except InvalidInputError as error:
-        named = set(options) | {"epsilon", "noise_multiplier", "num_mixtures"}
+        named = set(options) | {"epsilon", "noise_multiplier", "num_mixtures", "mix_size"}
         assert any(name in str(error) for name in named), str(error)
 
 

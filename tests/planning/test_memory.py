@@ -33,8 +33,8 @@ def test_records_that_fit_stay_in_memory():
 
 def test_an_impossible_budget_names_the_least_that_works():
     with pytest.raises(InvalidInputError, match="at least .*MB for this release") as error:
-        memory_layout(config(), 10**6, 10**8, threads=2, place="--max-memory")
-    least = int(error.value.allowed.split()[2].removesuffix("MB")) * 10**6
+        memory_layout(config(), 10**6, 10**8, threads=2, position="--max-memory")
+    least = int(error.value.expected.split()[2].removesuffix("MB")) * 10**6
     assert memory_layout(config(), 10**6, least, threads=2).peak_bytes <= least
     with pytest.raises(InvalidInputError):
         memory_layout(config(), 10**6, least - 2 * 10**6, threads=2)

@@ -53,4 +53,4 @@ def test_missing_bounds_are_an_error(missing):
 
 def test_errors_in_a_file_name_the_file():
     with pytest.raises(InvalidInputError, match=r"my\.json: expected valid JSON"):
-        Schema.from_json("{", place="my.json")
+        Schema.from_json("{", position="my.json")

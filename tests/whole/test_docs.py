@@ -149,6 +149,7 @@ def test_the_readme_runs(workplace):
 @pytest.mark.parametrize(
     "name",
     [
+        "docs/security.md",
         "docs/sharp-edges.md",
         "docs/theory/notation.md",
         "docs/theory/random-allocation.md",

@@ -127,8 +127,8 @@ def calibrate_noise_to_risk(make_event: Callable[[float], Event], risk: Risk) ->
     while not math.isfinite(safe - spent):
         if gain(at) <= target:
             safe = at
-            if at == low:
-                break
+            if at == low:  # every noise keeps to the target
+                spent = low
         else:
             spent = at
             if at == high:

@@ -107,7 +107,8 @@ def infer_from_rows(
         row_scores(release, extractor.transform(with_value(records, column, v)), labels, background)
         for v in values
     ]
-    return np.argmax(np.stack(scores, axis=1) + np.asarray(log_prior), axis=1)
+    believed = np.stack(scores, axis=1) + np.asarray(log_prior, dtype=np.float64)
+    return np.asarray(believed.argmax(axis=1))
 
 
 def infer_from_records(

@@ -6,7 +6,14 @@ report.verdict, report.lower_bound, report.epsilon
 
 from __future__ import annotations
 
-from privmix.auditing.audit import AuditReport, audit
+from privmix.auditing.audit import (
+    AuditReport,
+    audit,
+    audit_one_run,
+    judge,
+    judge_one_run,
+    subject_of,
+)
 from privmix.auditing.bounds import (
     Counts,
     ErrorRates,
@@ -21,18 +28,25 @@ from privmix.auditing.one_run import (
     one_run_p_value,
     one_run_refutes,
 )
+from privmix.auditing.trials import Trials, run_trials
 
 __all__ = [
     "AuditReport",
     "Counts",
     "ErrorRates",
     "NoiseFamily",
+    "Trials",
     "audit",
+    "audit_one_run",
     "clopper_pearson_upper",
     "epsilon_from_rates",
     "error_rates",
     "gdp_mu_from_rates",
+    "judge",
+    "judge_one_run",
     "one_run_epsilon",
     "one_run_p_value",
     "one_run_refutes",
+    "run_trials",
+    "subject_of",
 ]

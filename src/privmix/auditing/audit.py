@@ -14,7 +14,7 @@ from scipy.stats import beta, chi2
 
 from privmix import _validate
 from privmix._validate import FrozenModel
-from privmix.accounting import Event, account
+from privmix.accounting import Event, account, tradeoff_curve
 from privmix.accounting.guarantee import number
 from privmix.accounting.rounding import rounded_down, rounded_up
 from privmix.accounting.tradeoff import Array
@@ -27,6 +27,12 @@ from privmix.auditing.bounds import (
     gdp_mu_from_rates,
 )
 from privmix.auditing.canaries import MOST_CANARIES, CanarySet, most_canaries
+from privmix.auditing.one_run import (
+    best_guesses,
+    one_run_epsilon,
+    one_run_noise_factor,
+    one_run_refutes,
+)
 from privmix.auditing.trials import NoiseTotals, ReleaseSubject, Subject, Trials, run_trials
 from privmix.planning.plan import ReleasePlan
 from privmix.records.bounded import Progress
@@ -39,6 +45,7 @@ Verdict = Literal["consistent", "violated"]
 _TUNING_EVERY = 4  # of the runs, one in so many chooses the test
 _QUANTILES = np.linspace(0.0, 1.0, 201)  # of the scores: where a threshold may lie
 _NEIGHBOURS = 15  # thresholds on either side that are averaged over
+_SHARES = (0.05, 0.2, 1.0)  # of the canaries of one run that are guessed
 _TRIALS = 8192  # canaries of all runs, where nothing else is asked for
 
 
@@ -51,7 +58,7 @@ class AuditReport(FrozenModel):
         lower_bound: Lower bound on epsilon at ``delta``, for a mechanism of this kind with noise of
             unknown size: the epsilon of the noisiest one that the runs rule out.
         lower_bound_without_assumptions: Lower bound on epsilon at ``delta`` that assumes nothing.
-        gdp_mu_lower_bound: Largest mu of mu-GDP that the runs rule out.
+        gdp_mu_lower_bound: Largest mu of mu-GDP that the runs rule out; None of a single run, as the rates.
         confidence: All of it holds with this probability, each bound by itself.
         tightness: ``lower_bound`` over ``epsilon``; None at epsilon 0.
         verdict: ``violated`` if the runs rule the certified guarantee out, or the certified noise.
@@ -68,15 +75,15 @@ class AuditReport(FrozenModel):
     delta: float
     lower_bound: float
     lower_bound_without_assumptions: float
-    gdp_mu_lower_bound: float
+    gdp_mu_lower_bound: float | None = None
     confidence: float
     tightness: float | None
     verdict: Verdict
     findings: tuple[str, ...]
     num_runs: int
     num_trials: int
-    false_positive_rate: float
-    false_negative_rate: float
+    false_positive_rate: float | None = None
+    false_negative_rate: float | None = None
     noise_ratio: float | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -121,19 +128,19 @@ def audit(
     test_seed: int | None = None,
     progress: Progress | None = None,
 ) -> AuditReport:
-    """Run the release code of a plan many times on worst-case canaries and bound epsilon from below.
+    """Run the code of a plan many times on worst-case canaries and bound epsilon from below.
 
     The plan's sampling probabilities, noise multipliers, rows, rounds and steps are run as they are;
     features, classes and records are few. Of a training every noisy gradient is looked at, as its accounting
-    allows. Charged preprocessing is not run, and a plan for owners of several
-    records is audited for single ones: ``epsilon`` of the report is that of what is run.
+    allows. Charged preprocessing is not run, and a plan for owners of several records is audited for single
+    ones: ``epsilon`` of the report is that of what is run.
 
     Args:
         plan: A plan of a release or of a training, or that of a certificate (``to_plan()``).
-        runs: Number of releases; by default enough for 8192 canaries.
+        runs: Number of runs; by default enough for 8192 canaries.
         confidence: Probability with which a sound mechanism passes, at least.
-        num_canaries: Canaries in one run; by default 64, and 16 for ``hierarchical``, ``uniform`` and
-            ``adaptive``.
+        num_canaries: Canaries in one run; by default 64, 16 for ``hierarchical`` and ``adaptive``, 1 for
+            ``uniform``.
         out: File of finished runs: the audit goes on where it was cut off.
         test_seed: For tests: repeatable runs.
         progress: Called with (runs done, runs in all).
@@ -158,25 +165,59 @@ def audit(
     count = _validate.integer("num_canaries", count, at_most=most)
     runs = math.ceil(_TRIALS / count) if runs is None else runs
     runs = _validate.integer("runs", runs, at_least=2 * _TUNING_EVERY)
-    subject: Subject
-    event: Event
-    if isinstance(plan, ReleasePlan):
-        clip_norm = 1.0 if plan.data_schema is None else plan.data_schema.feature_clip_norm
-        subject = ReleaseSubject(CanarySet.of(plan.mechanism, clip_norm, count))
-        event = plan.mechanism.event
-    else:
-        from privmix.auditing.training import TrainingSubject
-
-        subject, event = TrainingSubject(plan.config, count), plan.config.event
+    subject, event = subject_of(plan, count)
     trials = run_trials(subject, runs, out=out, test_seed=test_seed, progress=progress)
     return judge(trials, event, plan.delta, confidence)
+
+
+def audit_one_run(
+    plan: ReleasePlan | TrainingPlan,
+    *,
+    confidence: float = 0.999,
+    num_canaries: int = 1000,
+    test_seed: int | None = None,
+) -> AuditReport:
+    """Run the code of a plan once, with many canaries, and bound epsilon from below.
+
+    For releases and trainings that take long. Nothing is assumed of how the canaries' tests depend on each
+    other; bounds are looser than those of :func:`audit`.
+
+    Args:
+        plan: As of :func:`audit`; not ``uniform``, which has one canary a run.
+        confidence: Probability with which a sound mechanism passes, at least.
+        num_canaries: Canaries: as many features, and classes, are mixed.
+        test_seed: For tests: a repeatable run.
+
+    Raises:
+        InvalidInputError: A number out of range.
+
+    """
+    if isinstance(plan, ReleasePlan) and plan.design == "uniform":
+        _validate.fail("plan", "a design with several canaries in one run", "uniform")
+    count = _validate.integer("num_canaries", num_canaries, at_least=20, at_most=4096)
+    subject, event = subject_of(plan, count)
+    trials = run_trials(subject, 1, test_seed=test_seed)
+    return judge_one_run(trials, event, plan.delta, confidence)
+
+
+def subject_of(plan: ReleasePlan | TrainingPlan, num_canaries: int) -> tuple[Subject, Event]:
+    """Return what is run for a plan, and what it costs one record."""
+    if isinstance(plan, ReleasePlan):
+        clip_norm = 1.0 if plan.data_schema is None else plan.data_schema.feature_clip_norm
+        canaries = CanarySet.of(plan.mechanism, clip_norm, num_canaries)
+        return ReleaseSubject(canaries), canaries.mechanism.event
+    from privmix.auditing.training import TrainingSubject
+
+    subject = TrainingSubject(plan.config, num_canaries)
+    return subject, subject.config.event
 
 
 def judge(trials: Trials, event: Event, delta: float, confidence: float) -> AuditReport:
     """Turn finished runs into bounds and a verdict.
 
     One run in four chooses a statistic and a threshold, for each bound; the others count what that test
-    gets wrong, so that nothing has been chosen on them. Half of what may go wrong is for the test, half for the noise.
+    gets wrong, so that nothing has been chosen on them. Half of what may go wrong is for the test, half for
+    the noise.
 
     Args:
         trials: Independent runs, whose canaries are independent too.
@@ -185,12 +226,10 @@ def judge(trials: Trials, event: Event, delta: float, confidence: float) -> Audi
         confidence: In (0, 1).
 
     """
-    confidence = _validate.real("confidence", confidence, above=0.0, below=1.0)
-    half = 1 - (1 - confidence) / 2
+    half = _half(confidence)
     family = NoiseFamily(event)
     rates = tested_rates(trials, half, lambda *rates: np.log(family.factors(*rates)))
-    direct = tested_rates(trials, confidence, partial(_epsilon_below, delta=delta))
-    epsilon = account(event, delta).epsilon
+    direct = tested_rates(trials, half, partial(_epsilon_below, delta=delta))
     findings = []
     if family.refutes(rates):
         findings.append(
@@ -198,24 +237,89 @@ def judge(trials: Trials, event: Event, delta: float, confidence: float) -> Audi
             f"there and {rates.false_negative_rate:.3g} of those who are, which the certified "
             "trade-off curve excludes"
         )
-    findings += noise_findings(trials.noise, half)
-    bound = family.epsilon(family.smallest_factor(rates), delta)
+    return _report(
+        trials,
+        account(event, delta).epsilon,
+        delta,
+        confidence,
+        findings,
+        lower_bound=family.epsilon(family.smallest_factor(rates), delta),
+        lower_bound_without_assumptions=epsilon_from_rates(direct, delta),
+        gdp_mu_lower_bound=gdp_mu_from_rates(rates),
+        false_positive_rate=rates.false_positive_rate,
+        false_negative_rate=rates.false_negative_rate,
+    )
+
+
+def judge_one_run(trials: Trials, event: Event, delta: float, confidence: float) -> AuditReport:
+    """Turn runs into bounds and a verdict, whatever canaries have to do with each other.
+
+    Several runs count as one. Guesses are made by the likelihood ratio, on fixed shares of the canaries; what
+    may go wrong is divided among the shares.
+
+    Args:
+        trials: One run or more.
+        event: What the certificate says was run, as one record sees it.
+        delta: At which epsilons are stated.
+        confidence: In (0, 1).
+
+    Source: Steinke, Nasr, Jagielski 2023 for the bound without assumptions; Mahloujifar, Melis, Chaudhuri
+    2025 for that of the family.
+
+    """
+    each = 1 - (1 - _half(confidence)) / len(_SHARES)
+    present, scores = trials.present.ravel(), trials.scores[..., 0].ravel()
+    guesses = best_guesses(scores, present, _SHARES)
+    family, total = NoiseFamily(event), len(present)
+    findings = [
+        f"privacy: {correct} of {made} guesses are right, among {total} canaries, which the certified "
+        "trade-off curve excludes"
+        for correct, made in guesses
+        if one_run_refutes(correct, made, total, tradeoff_curve(event), each)
+    ]
+    factor = min(one_run_noise_factor(*guess, total, event, each) for guess in guesses)
+    return _report(
+        trials,
+        account(event, delta).epsilon,
+        delta,
+        confidence,
+        findings,
+        lower_bound=family.epsilon(factor, delta),
+        lower_bound_without_assumptions=max(
+            one_run_epsilon(*guess, total, delta, each) for guess in guesses
+        ),
+    )
+
+
+def _half(confidence: float) -> float:
+    return 1 - (1 - _validate.real("confidence", confidence, above=0.0, below=1.0)) / 2
+
+
+def _report(
+    trials: Trials,
+    epsilon: float,
+    delta: float,
+    confidence: float,
+    findings: list[str],
+    *,
+    lower_bound: float,
+    **bounds: float,
+) -> AuditReport:
+    """Add what the published noise says, and the verdict."""
     noise = trials.noise
+    findings += noise_findings(noise, _half(confidence))
     return AuditReport(
         epsilon=epsilon,
         delta=delta,
-        lower_bound=bound,
-        lower_bound_without_assumptions=epsilon_from_rates(direct, delta),
-        gdp_mu_lower_bound=gdp_mu_from_rates(rates),
+        lower_bound=lower_bound,
         confidence=confidence,
-        tightness=bound / epsilon if epsilon > 0.0 else None,
+        tightness=lower_bound / epsilon if epsilon > 0.0 else None,
         verdict="violated" if findings else "consistent",
         findings=tuple(findings),
         num_runs=len(trials.present),
         num_trials=trials.present.size,
-        false_positive_rate=rates.false_positive_rate,
-        false_negative_rate=rates.false_negative_rate,
         noise_ratio=math.sqrt(noise.squares / noise.count) if noise.count else None,
+        **bounds,
     )
 
 

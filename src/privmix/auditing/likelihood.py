@@ -56,7 +56,7 @@ def allocated(log_ratios: Array, rows_per_record: int) -> Array:
     """Log likelihood ratio of T rows of which a record enters a uniformly random set of R.
 
     The mean over all sets of the product of the rows' ratios: the elementary symmetric polynomial of
-    degree R over the number of sets, row by row with the scale taken out.
+    degree R, of which each row adds to all degrees, over the number of sets.
 
     Args:
         log_ratios: (rows, ...), entered against not entered.
@@ -66,22 +66,12 @@ def allocated(log_ratios: Array, rows_per_record: int) -> Array:
     total, degree = len(log_ratios), rows_per_record
     if degree == total:
         return np.asarray(log_ratios.sum(axis=0))
-    trailing = log_ratios.shape[1:]
-    sums = np.zeros((degree + 1, *trailing))
-    sums[0] = 1.0
-    log_scale = np.zeros(trailing)
+    sums = np.full((degree + 1, *log_ratios.shape[1:]), -np.inf)
+    sums[0] = 0.0
     for row in log_ratios:
-        # Terms of an empty and of a full product may be far apart: weights above 1 shrink the others.
-        large = np.maximum(row, 0.0)
-        grown = sums[:-1] * np.exp(row - large)
-        sums *= np.exp(-large)
-        sums[1:] += grown
-        top = sums.max(axis=0)
-        sums /= top
-        log_scale += large + np.log(top)
+        sums[1:] = np.logaddexp(sums[1:], sums[:-1] + row)
     sets = gammaln(total + 1) - gammaln(degree + 1) - gammaln(total - degree + 1)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(sums[degree]) + log_scale - sets)
+    return np.asarray(sums[degree] - sets)
 
 
 class CrowdedLabels:

@@ -155,6 +155,6 @@ def best_guesses(
     found = []
     for share in shares:
         half = max(1, int(share * len(scores) / 2))
-        right = int(present[order[-half:]].sum()) + int((~present[order[:half]].astype(bool)).sum())
+        right = int(present[order[-half:]].sum()) + int((~present[order[:half]]).sum())
         found.append((right, 2 * half))
     return found

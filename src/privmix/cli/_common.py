@@ -141,7 +141,7 @@ def write_text(path: Path, text: str, *, new: bool = False, mode: int = 0o666) -
 
 
 def read_schema(path: Path) -> Schema:
-    return Schema.from_json(read_text(path), place=str(path))
+    return Schema.from_json(read_text(path), position=str(path))
 
 
 def text_format(schema: Path | None) -> TextFormat:
@@ -165,6 +165,19 @@ def print_json(value: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
+def print_made(
+    facts: dict[str, Any], guarantee: Guarantee, folder: object, *, as_json: bool
+) -> None:
+    """Print what was made, with its digest among the facts, and what it guarantees."""
+    if as_json:
+        print_json({**facts, "guarantee": guarantee.model_dump(mode="json")})
+        return
+    print_facts(facts)
+    for line in guarantee.lines():
+        OUT.print(line)
+    OUT.print(verify_command_line(folder, facts["digest"]))
+
+
 def verify_command_line(folder: object, digest: str) -> str:
     """Return the command that checks a release or a model, as a shell takes it."""
     return f"check it with: privmix verify {shlex.quote(str(folder))} --expect-digest {digest}"
@@ -183,7 +196,7 @@ def print_facts(facts: dict[str, Any]) -> None:
 
 
 class Pace:
-    """How fast a piece of work goes, from the first report on: what came before does not count."""
+    """How fast work goes, from the first report on: what came before does not count."""
 
     def __init__(self, unit: str) -> None:
         self._unit = unit

@@ -40,6 +40,18 @@ Device = Annotated[
     str | None, typer.Option(help="Device of the extractor, such as cpu [a GPU if there is one].")
 ]
 
+AllowDownload = Annotated[
+    bool,
+    typer.Option(
+        "--allow-download", help="Let the extractor that the certificate names be downloaded."
+    ),
+]
+FeaturesAsGiven = Annotated[
+    bool,
+    typer.Option(
+        "--features-as-given", help="Take the file's vectors for the model's kind of features."
+    ),
+]
 MaxBadShare = Annotated[
     float | None,
     typer.Option(

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from privmix import _validate
-from privmix.cli._common import OUT, Json, app, print_json, progress_bar, read_text, write_text
+from privmix.cli._common import (
+    OUT,
+    Json,
+    app,
+    print_json,
+    progress_bar,
+    read_text,
+    refuse_beside,
+    status_line,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from privmix.dpsgd.training_plan import TrainingPlan
@@ -27,6 +37,9 @@ def audit_command(
     confidence: Annotated[
         float, typer.Option(help="Probability with which a sound mechanism passes, at least.")
     ] = 0.999,
+    one_run: Annotated[
+        bool, typer.Option("--one-run", help="One run with 1000 canaries, for what takes long.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Write the report here; finished runs go beside it, to go on with."),
@@ -44,12 +57,18 @@ def audit_command(
         privmix audit release/ --runs 2000 --confidence 0.9999 --out audit.json
 
     """
-    from privmix.auditing import audit
+    from privmix.auditing import audit, audit_one_run
 
     plan = _read_plan(source)
+    if one_run:
+        refuse_beside("--one-run", {"runs": runs})
     finished = None if out is None else out.with_name(out.name + ".runs")
-    with progress_bar("runs") as bar:
-        report = audit(plan, runs=runs, confidence=confidence, out=finished, progress=bar)
+    if one_run:
+        with status_line("running once"):
+            report = audit_one_run(plan, confidence=confidence)
+    else:
+        with progress_bar("runs") as bar:
+            report = audit(plan, runs=runs, confidence=confidence, out=finished, progress=bar)
     if out is not None:
         write_text(out, json.dumps(report.to_dict(), indent=2) + "\n")
     if as_json:

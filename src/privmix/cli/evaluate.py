@@ -27,8 +27,10 @@ from privmix.cli._common import (
     text_format,
 )
 from privmix.cli._raw import (
+    AllowDownload,
     Device,
     ExtractorSpec,
+    FeaturesAsGiven,
     ImageColumn,
     MaxBadShare,
     MaxMissedShare,
@@ -83,18 +85,8 @@ def evaluate_command(
     ] = "wrong",
     max_bad_share: MaxBadShare = None,
     max_missed_share: MaxMissedShare = None,
-    allow_download: Annotated[
-        bool,
-        typer.Option(
-            "--allow-download", help="Let the extractor that the certificate names be downloaded."
-        ),
-    ] = False,
-    features_as_given: Annotated[
-        bool,
-        typer.Option(
-            "--features-as-given", help="Take TEST's vectors for the model's kind of features."
-        ),
-    ] = False,
+    allow_download: AllowDownload = False,
+    features_as_given: FeaturesAsGiven = False,
     as_json: Json = False,
 ) -> None:
     """Measure a model on labelled test data. The numbers are about the test set, not protected.
@@ -245,7 +237,7 @@ def _usable(features: Any, labels: Any, scored: _Scored, *, strict: bool) -> NDA
         rule = LABEL_RULES[scored.target]
         vectors = np.asarray(labels, dtype=np.float64).reshape(len(labels), -1)
         good = np.asarray(np.all(rule.holds(vectors), axis=1))
-        allowed = f"finite features, and a label of {rule.allowed}"
+        allowed = f"finite features, and a label of {rule.expected}"
     if features.dtype.kind == "f":
         good &= np.isfinite(features).reshape(len(features), -1).all(axis=1)
     if strict and not good.all():

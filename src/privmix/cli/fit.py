@@ -14,7 +14,6 @@ import typer
 from privmix import _validate
 from privmix.cli._common import (
     ERR,
-    OUT,
     FeaturesKey,
     Json,
     LabelColumns,
@@ -23,13 +22,11 @@ from privmix.cli._common import (
     SchemaFile,
     UnitColumn,
     app,
-    print_facts,
-    print_json,
+    print_made,
     progress_bar,
     read_schema,
     refuse_beside,
     refuse_without,
-    verify_command_line,
     warn_of,
 )
 from privmix.cli._flags import LedgerFlags, with_flags
@@ -344,13 +341,7 @@ def fit_command(
         "num_augmentations": augmentation.num_augmentations,
         "digest": certificate.digest(),
     }
-    if as_json:
-        print_json({**result, "guarantee": guarantee.model_dump(mode="json")})
-    else:
-        print_facts(result)
-        for line in guarantee.lines():
-            OUT.print(line)
-        OUT.print(verify_command_line(out, result["digest"]))
+    print_made(result, guarantee, out, as_json=as_json)
 
 
 def _public_facts(

@@ -139,7 +139,7 @@ def ledger_reserve_command(
     from privmix.engine import recheck_plan
 
     book = _existing(ledger)
-    made = [ReleasePlan.from_json(read_text(plan), place=str(plan)) for plan in plans]
+    made = [ReleasePlan.from_json(read_text(plan), position=str(plan)) for plan in plans]
     for plan in made:
         recheck_plan(plan)
     named = name or ", ".join(str(plan) for plan in plans)
@@ -185,9 +185,9 @@ def ledger_import_command(
 
     """
     text = read_text(source)
-    read_export(text, place=str(source))  # before a ledger is made for it
+    read_export(text, position=str(source))  # before a ledger is made for it
     book = Ledger(ledger)
-    count = book.import_json(text, place=str(source))
+    count = book.import_json(text, position=str(source))
     last = len(book.balances())
     told = f"{count} new entries" if count else "nothing new: the ledger has all of these entries"
     OUT.print(f"{told}; {last} data sets, head {book.head()}")

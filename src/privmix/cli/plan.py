@@ -95,7 +95,7 @@ def plan_command(
         if facts is not None and value is not None:
             _validate.fail(option, "nothing beside --schema, which states it", value)
         if value is not None:
-            _validate.size(name, value, place=option)
+            _validate.size(name, value, position=option)
     known: dict[str, Any] = sizes if facts is None else planned_sizes(facts)
     unit = PrivacyUnit(unit_column, max_records_per_unit)
     if explain:

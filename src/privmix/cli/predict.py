@@ -24,8 +24,10 @@ from privmix.cli._common import (
     text_format,
 )
 from privmix.cli._raw import (
+    AllowDownload,
     Device,
     ExtractorSpec,
+    FeaturesAsGiven,
     ImageColumn,
     TextColumn,
     check_source,
@@ -52,18 +54,8 @@ def predict_command(
     ignore: Annotated[
         list[str] | None, typer.Option(help="Column of INPUT that is no feature; may be repeated.")
     ] = None,
-    allow_download: Annotated[
-        bool,
-        typer.Option(
-            "--allow-download", help="Let the extractor that the certificate names be downloaded."
-        ),
-    ] = False,
-    features_as_given: Annotated[
-        bool,
-        typer.Option(
-            "--features-as-given", help="Take INPUT's vectors for the model's kind of features."
-        ),
-    ] = False,
+    allow_download: AllowDownload = False,
+    features_as_given: FeaturesAsGiven = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the file.")] = False,
     as_json: Json = False,
 ) -> None:

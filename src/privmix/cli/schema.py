@@ -96,8 +96,8 @@ def _refuse_table(
         allowed = (
             f"no table beside --extractor {extractor}, which tells all there is to tell: drop "
         )
-        place = "--label or --unit-column" if source is None else "INPUT"
-        _validate.fail(place, allowed + ", ".join(words), ", ".join(words))
+        position = "--label or --unit-column" if source is None else "INPUT"
+        _validate.fail(position, allowed + ", ".join(words), ", ".join(words))
 
 
 def _what_to_do(schema: dict[str, Any]) -> str:

@@ -7,7 +7,8 @@ intercept among them. Hence
     || mean_k r_k f_k' ||^2 = sum_kl (r_k . r_l) (f_k . f_l) / K^2,
 
 and the sum of the clipped mean gradients is a single product of two matrices with one row for each
-augmentation. No gradient of a single record is ever formed.
+augmentation. No gradient of a single record needs to be formed. (Where augmentations are many and
+parameters not too many, that is quicker all the same: ``formed_gradients``.)
 
 Factors are integers: F_k = rint(2^b f_k) with an exponent b of the record's own, R_k = rint(s r_k)
 with a factor s that does the clipping. Gram matrices of features and the final sum are products of
@@ -28,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privmix.compiling import kernel
+from privmix.dpsgd.formed_gradients import forming_is_quicker, sum_of_formed
 from privmix.dpsgd.grid import ExactSum, HeadGrid
 from privmix.running.resources import default_threads, torch_pool
 
@@ -73,13 +75,16 @@ def clipped_head_sum(
     if total is None:
         total = ExactSum(torch.empty(weights.shape, device=features.device))
     counts = np.asarray(() if class_weight is None else class_weight, dtype=np.float64)
-    add = partial(_sum_of_runs, weights=weights, grid=grid, class_weight=counts)
+    on_processor = features.device.type == "cpu"
+    formed = on_processor and forming_is_quicker(views, weights.size)
+    way = sum_of_formed if formed else _sum_of_runs
+    add = partial(way, weights=weights, grid=grid, class_weight=counts)
     rows = max(1, _ROWS // features.shape[1])
     starts = range(0, len(features), rows)
     runs = [(features[start : start + rows], targets[start : start + rows]) for start in starts]
     if not runs:
         return total
-    if features.device.type != "cpu":
+    if not on_processor:
         total.merge(add(runs))
         return total
     threads = min(default_threads(), len(runs))

@@ -48,19 +48,17 @@ from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.feature_names import check_names, names_of
 from privmix.noise import noise_stddev, rounded_gaussian
 from privmix.planning.recheck import recheck
-from privmix.publishing.certificate import FILE_NAME
-from privmix.publishing.folder import file_digests
+from privmix.publishing.folder import seal_folder
 from privmix.publishing.sealing import set_file_times
 from privmix.records.bounded import Progress
 from privmix.rng import MasterKey
+from privmix.running.durable import write_durably
 from privmix.running.finished import check_sealed, read_checked, warn_of_damage, write_checked
 from privmix.running.journal import (
     Journal,
     RunFolder,
     check_out,
     make_once,
-    remove_unfinished,
-    write_durably,
 )
 from privmix.running.ledger import ledger_charge
 from privmix.running.unrecorded import unrecorded
@@ -286,7 +284,7 @@ def check_training(
         _validate.fail("microbatch_size", allowed, config.microbatch_size)
     public = None
     if synthetic is not None:
-        public = check_records(*synthetic, config, place="synthetic", target="class")
+        public = check_records(*synthetic, config, position="synthetic", target="class")
     config.augmentation.check_input(config.input_shape, 0 if public is None else public.count)
     with deterministic(model.device):
         check_augmentation(config.augmentation, config.input_shape, model.device)
@@ -400,22 +398,16 @@ def _seal(
     histograms: GradientHistograms | None,
 ) -> str:
     """Write the model and then its certificate, which makes the folder a model; return its digest."""
-    remove_unfinished(folder)
     contents = {MODEL_NAME: model_bytes(certificate, state)}
     if histograms is not None:
         text = json.dumps(histograms.to_dict(), indent=2, allow_nan=False)
         contents[RESEARCH_NAME] = text.encode()
     for name, content in contents.items():
         write_durably(folder / name, content)
-    found = file_digests(folder)
-    for name, digest in found.items():
-        if name not in contents or digest != hashlib.sha256(contents[name]).hexdigest():
-            allowed = "a file as this run wrote it; resume (--resume) makes it again"
-            _validate.fail(str(folder / name), allowed, "another file")
-    certificate = certificate.sealed(private=certificate.private, files=found)
-    write_durably(folder / FILE_NAME, certificate.to_bytes())
+    due = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    digest = seal_folder(folder, certificate, due.get)
     set_file_times(folder)
-    return certificate.digest()
+    return digest
 
 
 def _scores_in_batches(

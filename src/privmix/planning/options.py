@@ -68,15 +68,15 @@ class Option:
 
 
 def _one_of(*names: str) -> Check:
-    return lambda place, value: _validate.one_of(place, value, names)
+    return lambda position, value: _validate.one_of(position, value, names)
 
 
-def _above_zero(place: str, value: object) -> float:
-    return _validate.real(place, value, above=0.0)
+def _above_zero(position: str, value: object) -> float:
+    return _validate.real(position, value, above=0.0)
 
 
-def _share(place: str, value: object) -> float:
-    return _validate.real(place, value, above=0.0, below=1.0)
+def _share(position: str, value: object) -> float:
+    return _validate.real(position, value, above=0.0, below=1.0)
 
 
 def _each(*designs: Design, default: Any = None) -> dict[Design, Any]:

@@ -42,7 +42,8 @@ _LEAST_PACE_ROWS = 2000
 # every direction, so that more of them bring the model nearer to its goal.
 NUM_ROUNDS, _MOST_ROUNDS = 20, 60
 _FEW_FEATURES = 256
-# That many only if a row of a round stands this many standard deviations out of its noise.
+# That many, and any with more classes than features, only if a row of a round stands this many standard
+# deviations out of its noise.
 _LEAST_SIGNAL = 3.0
 # The noise of a plan is that of the central limit but for a few per cent.
 _MARGIN = 1.2
@@ -153,8 +154,9 @@ def recommend_design(
     rows leave, (K / (n mu))^2 / 0.9, and stop early, which acts like a ridge on W of about the noise
     K / (2 n mu). A tenth is taken off their error, which depends on no model of the records. There are
     J = 20 of them, or 60 for fewer than 256 features, if row k of a round then stands
-    n mu / (K sqrt(J)) = 3 standard deviations out of its noise. They are no alternative where
-    their noise would be beyond what the sampler draws, as for owners of thousands of records.
+    n mu / (K sqrt(J)) = 3 standard deviations out of its noise. Below that, and with more classes than
+    features, rounds are not among the alternatives: class sums were better. Nor are they where their noise would be
+    beyond what the sampler draws, as for owners of thousands of records.
 
     Centring spends a share c of mu^2 on the mean, which leaves a mean of squared length a / c,
     a = d / (n mu)^2, in place of 1/4. Scaled to the clip norm, records vary by 1 / (3/4 + a/c) times
@@ -173,8 +175,8 @@ def recommend_design(
 
     Returns:
         The alternatives, the best first: ``stratified`` class sums, ``signed`` and ``poisson`` with
-        their best label balance, ``hybrid`` with its best feature budget, and ``adaptive``; each with
-        centring and without.
+        their best label balance, ``hybrid`` with its best feature budget, and ``adaptive`` where it is
+        one; each with centring and without.
 
     Raises:
         InvalidInputError: An argument out of range.
@@ -194,7 +196,7 @@ def recommend_design(
     for share in (_center_share(n, d, gdp_mu), None):
         size = _Sizes(n, k, d, gdp_mu, share, rows, pace_rows)
         for design, values in _CHOICES.items():
-            if design == "adaptive" and not size.draws_rounds:
+            if design == "adaptive" and not (size.suits_rounds and size.draws_rounds):
                 continue
             tried = [_ALTERNATIVES[design](size, design, value) for value in values]
             found.append(min(tried, key=lambda alternative: alternative.predicted_error))
@@ -278,6 +280,16 @@ class _Sizes(NamedTuple):
         """Whether the noise of a round is within what the sampler draws."""
         noise = math.sqrt(self.num_rounds / (1 - PACE_BUDGET)) / self.mechanism_mu
         return noise * _MARGIN <= LARGEST_ROUND_NOISE
+
+    @property
+    def suits_rounds(self) -> bool:
+        """Whether rounds are no worse than class sums.
+
+        With more classes than features offsets fill the space, the population below is none, and class
+        sums, which take the whole of every record, were better where noise is large.
+        """
+        signal = self.n * self.mechanism_mu / self.k
+        return self.k <= self.d or signal >= _LEAST_SIGNAL * math.sqrt(NUM_ROUNDS)
 
     @property
     def num_rounds(self) -> int:

@@ -336,10 +336,10 @@ def _fail_classes(classes: tuple[int, ...] | tuple[str, ...]) -> NoReturn:
 
 
 def _bounds(output: int, pair: object, allowed: str) -> tuple[float, float]:
-    place = f"target_bounds[{output}]"
+    position = f"target_bounds[{output}]"
     if not isinstance(pair, list | tuple) or len(pair) != 2:
-        _validate.fail(place, allowed, repr(pair))
-    low, high = (_validate.real(place, value, at_least=-1e30, at_most=1e30) for value in pair)
+        _validate.fail(position, allowed, repr(pair))
+    low, high = (_validate.real(position, value, at_least=-1e30, at_most=1e30) for value in pair)
     if not high - low >= 1e-30:
-        _validate.fail(place, "low below high, by at least 1e-30", (low, high))
+        _validate.fail(position, "low below high, by at least 1e-30", (low, high))
     return low, high

@@ -40,7 +40,7 @@ class TestImages:
         assert labels == [0, 0, 0, 0, 1, 1, 1]
         assert not any(bad)
         assert records.count == 7
-        assert records.place(4) == str(folder / "1" / "1.png")
+        assert records.position(4) == str(folder / "1" / "1.png")
 
     def test_names_are_labels_without_integer_classes(self, folder):
         assert gather(open_records(folder, kind="image"))[1] == ["0"] * 4 + ["1"] * 3

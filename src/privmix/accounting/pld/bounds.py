@@ -262,7 +262,8 @@ def epsilon_upper(
         return [gdp_epsilon(problem.gdp_mu, delta) for delta in deltas]
     reach = _reach(problem.all_steps, min(deltas))
     _check_fit(problem.all_steps, reach)
-    spacing = min(_spacing(problem.all_steps, reach, delta) for delta in (min(deltas), max(deltas)))
+    ends = {min(deltas), max(deltas)}
+    spacing = min(_spacing(problem.all_steps, reach, delta) for delta in ends)
 
     def bounds(spacing: float) -> list[float]:
         composition = _compose(problem.all_steps, spacing, reach, upper=True)

@@ -354,8 +354,8 @@ def _number(value: object, column: NumericColumn, form: TextFormat) -> float:
             text = without_marks(text, form)
         return to_number(text, column.name)
     except (BadRecord, ValueError) as problem:
-        finite = isinstance(problem, BadRecord) and problem.allowed != "a number"
-        allowed = problem.allowed if finite else f"a number {_such_as_number(column, form)}"  # type: ignore[union-attr]
+        finite = isinstance(problem, BadRecord) and problem.expected != "a number"
+        allowed = problem.expected if finite else f"a number {_such_as_number(column, form)}"  # type: ignore[union-attr]
         raise BadRecord(allowed + _remedy(value), shown(value), column.name) from None
 
 

@@ -1,0 +1,112 @@
+"""Runs: fresh keys and fair coins, resumed where they were cut off; what their noise adds up to."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from audit_cases import plan_of
+from privmix import InvalidInputError
+from privmix.auditing import audit, run_trials, subject_of
+from privmix.auditing.audit import noise_findings
+from privmix.auditing.trials import NoiseTotals
+
+
+def subject():
+    return subject_of(plan_of("signed", 5.0), 8)[0]
+
+
+def same(one, two) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def test_without_a_seed_no_two_audits_are_alike():
+    one, two = run_trials(subject(), 4), run_trials(subject(), 4)
+    assert not np.array_equal(one.scores, two.scores)
+    assert len(np.unique(one.scores)) == one.scores.size
+
+
+def test_coins_are_fair_and_of_no_use_to_the_release():
+    """1024 coins; false alarm 1e-4 (3.9 standard deviations)."""
+    trials = run_trials(subject(), 128, test_seed=1)
+    assert abs(trials.present.sum() - 512) < 3.9 * 16
+
+
+def test_an_audit_goes_on_where_it_was_cut_off(tmp_path):
+    whole = run_trials(subject(), 12, test_seed=3)
+    out = tmp_path / "runs"
+    seen = []
+    run_trials(subject(), 5, out=out, test_seed=3)
+    out.write_bytes(out.read_bytes() + b'{"present": [1, 0')  # a line that was cut off
+    resumed = run_trials(
+        subject(), 12, out=out, test_seed=3, progress=lambda done, total: seen.append((done, total))
+    )
+    assert seen == [(n, 12) for n in range(6, 13)]
+    assert np.array_equal(resumed.present, whole.present)
+    assert np.allclose(resumed.scores, whole.scores, rtol=1e-8)
+    assert resumed.noise[:1] + resumed.noise[2:] == whole.noise[:1] + whole.noise[2:]
+    assert len(out.read_text().splitlines()) == 13
+    again = run_trials(subject(), 6, out=out, test_seed=3)  # fewer than there are
+    assert np.array_equal(again.present, whole.present[:6])
+
+
+@pytest.mark.parametrize("content", ["{}\n", "not JSON\n", '{"audited": "other"}\n', "[1]\n2\n"])
+def test_the_file_of_another_audit_is_refused(tmp_path, content):
+    out = tmp_path / "runs"
+    out.write_text(content)
+    with pytest.raises(InvalidInputError, match="the file of an audit of the same plan"):
+        run_trials(subject(), 2, out=out)
+    assert out.read_text() == content
+
+
+def test_another_plan_is_another_audit(tmp_path):
+    out = tmp_path / "runs"
+    run_trials(subject(), 2, out=out)
+    other, _ = subject_of(plan_of("signed", 8.0), 8)
+    with pytest.raises(InvalidInputError, match="the file of an audit of the same plan"):
+        run_trials(other, 3, out=out)
+
+
+def test_a_damaged_run_is_refused(tmp_path):
+    out = tmp_path / "runs"
+    run_trials(subject(), 3, out=out)
+    lines = out.read_text().splitlines()
+    run = json.loads(lines[2])
+    del run["noise"]
+    out.write_text("\n".join([*lines[:2], json.dumps(run), lines[3]]) + "\n")
+    with pytest.raises(InvalidInputError, match="the file of an audit of the same plan"):
+        run_trials(subject(), 4, out=out)
+
+
+@pytest.mark.parametrize(
+    ("settings", "place"),
+    [
+        ({"runs": 7}, "runs"),
+        ({"num_canaries": 65}, "num_canaries"),
+        ({"confidence": 1.0}, "confidence"),
+    ],
+)
+def test_settings_out_of_range(settings, place):
+    with pytest.raises(InvalidInputError, match=f"^{place}: "):
+        audit(plan_of("signed", 5.0), **{"runs": 8, "test_seed": 1} | settings)
+
+
+def test_noise_of_the_certified_size_passes_and_a_factor_of_1_05_does_not():
+    """200 audits of 20000 numbers each, with a false alarm in 1 % of them: 9 or more once in 1e4."""
+    generator = np.random.default_rng(0)
+    found = {}
+    for factor in (1.0, 1.05, 0.95):
+        noise = factor * generator.standard_normal((200, 5000, 4))
+        found[factor] = sum(bool(noise_findings(NoiseTotals.of([one]), 0.99)) for one in noise)
+    assert found[1.0] < 9 and found[1.05] == found[0.95] == 200
+
+
+def test_repeated_rows_are_found_within_a_table_and_not_between_tables():
+    noise = np.random.default_rng(0).standard_normal((6, 4))
+    assert NoiseTotals.of([noise, noise]).repeated == 0
+    twice = NoiseTotals.of([np.concatenate([noise, noise[2:3]])])
+    assert twice.repeated == 1
+    assert noise_findings(twice, 0.999) == ["noise: 1 of 7 rows repeat that of another row"]
+    assert noise_findings(NoiseTotals(0, 0.0, 0, 0), 0.999) == []
