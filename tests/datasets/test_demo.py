@@ -48,7 +48,7 @@ def test_the_demo_reaches_its_accuracy(made):
     assert 0.99 < result["epsilon"] <= 1.0
     assert result["accuracy"] > 0.78
     assert 0.85 < result["accuracy_without_privacy"] < 0.92
-    assert result["num_mixtures"] == 10_003 + 30 * 77
+    assert result["num_mixtures"] == 2_000 + 20 * 77
     assert result["seconds"] < 90
     assert sorted(p.name for p in folder.iterdir()) == [
         "README.md",
