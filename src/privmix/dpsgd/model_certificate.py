@@ -222,9 +222,9 @@ class ModelCertificate(Sealable):
             config=self.config,
             epsilon=self.epsilon,
             delta=self.delta,
-            accountants=self.accountants,
             unit_column=self.unit_column,
             max_records_per_unit=self.max_records_per_unit,
+            accountants=self.accountants,
         )
 
     def recheck(self) -> list[str]:
