@@ -27,7 +27,6 @@ ELSEWHERE = {
 ALONE = {
     "accounting/pld/test_prv_agreement.py": "all of pld against an independent accountant",
     "attacks/test_broken.py": "safeguards taken away one by one",
-    "auditing/test_hierarchical_claim.py": "a claim of a paper, audited",
     "cli/test_formats.py": "a declared format in every command that reads a file",
     "dpsgd/test_class_weight.py": "class weights, from the flag to the sum",
     "report/test_browser.py": "the page in a browser",
@@ -122,9 +121,6 @@ TOGETHER = {
     "baselines/prototypes": "baselines/test_base.py",
     "baselines/second_moments": "baselines/test_base.py",
     "baselines/stratified": "baselines/test_base.py",
-    "auditing/likelihood": "auditing/test_canaries.py",
-    "auditing/training": "auditing/test_audit.py",
-    "dpsgd/formed_gradients": "dpsgd/test_linear_head.py",
     # A page is tested by what it says, an attack by its scores.
     "attacks/__init__": "attacks/test_scores.py",
     "dpsgd/__init__": "dpsgd/test_trainer.py",
