@@ -28,7 +28,6 @@ ALONE = {
     "accounting/pld/test_prv_agreement.py": "all of pld against an independent accountant",
     "attacks/test_broken.py": "safeguards taken away one by one",
     "cli/test_formats.py": "a declared format in every command that reads a file",
-    "dpsgd/test_class_weight.py": "class weights, from the flag to the sum",
     "report/test_browser.py": "the page in a browser",
     "report/test_model_report.py": "the page of a model",
 }
