@@ -175,3 +175,11 @@ def test_the_lists_are_true():
         assert (TESTS / name).is_file(), name
     for folder in ELSEWHERE:
         assert (TESTS / folder).is_dir(), folder
+
+
+def test_the_slow_tests_exist():
+    """``slow.txt`` keeps up with the tests, so that what it lists is left out by ``make quick``."""
+    for line in (TESTS / "slow.txt").read_text(encoding="utf-8").splitlines():
+        file, *names = line.split("::")
+        text = (TESTS / file).read_text(encoding="utf-8")
+        assert all(f"def {name}(" in text or f"class {name}" in text for name in names), line
