@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test quick mutations fuzz lint types check format clean
+.PHONY: demo test quick mutations fuzz lint types docs check format clean
 
 demo: $(STAMP)
 	$(BIN)/privmix demo
@@ -31,7 +31,11 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-check: lint types test
+# The documentation site, in build/site: it opens from disk. A warning is an error.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+check: lint types docs test
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix src tests benchmarks docs examples

@@ -3,7 +3,7 @@
     python benchmarks/accounting.py [--json]
 
 All in one process, everything computed anew at slightly different parameters each time; the
-best of several runs. ``ratio_dp_accounting`` is the time of dp-accounting's generic calibration
+best of several runs, equally many of each, in turn. ``ratio_dp_accounting`` is the time of dp-accounting's generic calibration
 (calibrate_dp_mechanism with its PLD accountant at its default grid) over that of ours;
 ``ratio_prv`` the time of prv-accountant's epsilon at eps_error 0.01 over that of ours. The first
 calls, which load compiled code, are not timed.
@@ -22,6 +22,7 @@ from dp_accounting.pld import PLDAccountant
 from prv_accountant import PoissonSubsampledGaussianMechanism, PRVAccountant
 
 from privmix.accounting import PoissonGaussianEvent, account, calibrate_noise_multiplier
+from stamp import stamp
 
 SAMPLING_PROB, COUNT, DELTA = 64 / 50000, 50000, 1e-5
 
@@ -32,13 +33,14 @@ def event(noise_multiplier: float) -> PoissonGaussianEvent:
     )
 
 
-def best_seconds(call: Callable[[int], object], repeats: int) -> float:
-    seconds = []
+def best_seconds(calls: dict[str, Callable[[int], object]], repeats: int) -> dict[str, float]:
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
     for repeat in range(repeats):
-        start = time.perf_counter()
-        call(repeat)
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call(repeat)
+            seconds[name].append(time.perf_counter() - start)
+    return {name: min(some) for name, some in seconds.items()}
 
 
 def dp_accounting_calibration(repeat: int) -> float:
@@ -70,28 +72,29 @@ def prv_epsilon(repeat: int) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
 
     for i in range(8):
         account(event(1.3 + 1e-4 * i), DELTA)
-    epsilon_seconds = best_seconds(
-        lambda i: account(event(1.26 + 1e-4 * i), DELTA), arguments.repeats
-    )
-    calibration_seconds = best_seconds(
-        lambda i: calibrate_noise_multiplier(event, 1.0 + 1e-4 * i, DELTA), arguments.repeats
-    )
+    calls: dict[str, Callable[[int], object]] = {
+        "epsilon": lambda i: account(event(1.26 + 1e-4 * i), DELTA),
+        "calibration": lambda i: calibrate_noise_multiplier(event, 1.0 + 1e-4 * i, DELTA),
+        "dp_accounting": dp_accounting_calibration,
+        "prv": prv_epsilon,
+    }
+    seconds = best_seconds(calls, arguments.repeats)
     reading = account(event(1.26), DELTA).accountants["pld"]
     assert reading is not None and reading.lower is not None and reading.upper is not None
-    result = {
-        "epsilon_seconds": epsilon_seconds,
-        "calibration_seconds": calibration_seconds,
+    result = {f"{name}_seconds": value for name, value in seconds.items()}
+    result |= {
         "relative_gap": 1.0 - reading.lower / reading.upper,
-        "ratio_dp_accounting": best_seconds(dp_accounting_calibration, 1) / calibration_seconds,
-        "ratio_prv": best_seconds(prv_epsilon, 3) / epsilon_seconds,
+        "ratio_dp_accounting": seconds["dp_accounting"] / seconds["calibration"],
+        "ratio_prv": seconds["prv"] / seconds["epsilon"],
+        "repeats": arguments.repeats,
     }
     if arguments.json:
-        print(json.dumps(result))
+        print(json.dumps({**stamp(), **result}))
     else:
         for name, value in result.items():
             print(f"{name:24} {value:.4g}")

@@ -18,6 +18,7 @@ from privmix import InvalidInputError
 from privmix.accounting import account
 from privmix.mechanism import DESIGNS, ReleaseConfig
 from privmix.planning.solve import calibrate_config
+from stamp import stamp
 
 
 def random_case(rng: np.random.Generator) -> tuple[dict[str, int], str, dict, float, float]:
@@ -84,6 +85,7 @@ def main() -> None:
                 file=sys.stderr,
             )
     told = {
+        **stamp(),
         "configs": arguments.configs,
         "refused": refused,
         "smallest_ratio": min(ratios),

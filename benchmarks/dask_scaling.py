@@ -27,6 +27,7 @@ from privmix.clipping import FixedPoint
 from privmix.mechanism import MixtureConfig, mixture_config
 from privmix.records.bounded import BoundedRecords
 from privmix.rng import MasterKey
+from stamp import stamp
 
 
 def records(count: int, num_features: int) -> BoundedRecords:
@@ -102,7 +103,7 @@ def main() -> None:
     one, two, divided = (statistics.median(rates) for rates in measured.values())
     ratios = {"ratio": two / one, "ratio_divided": divided / one}
     if sizes.json:
-        print(json.dumps({**ratios, "rows_per_second": measured, "sizes": vars(sizes)}))
+        print(json.dumps({**stamp(), **ratios, "rows_per_second": measured, "sizes": vars(sizes)}))
         return
     print(f"1 worker            {one:8.0f} rows/s")
     print(f"2 workers           {two:8.0f} rows/s, ratio {two / one:.2f} (at least 1.6)")

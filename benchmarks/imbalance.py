@@ -26,6 +26,7 @@ from scipy.special import softmax
 
 import privmix
 from privmix.accounting import gdp_mu_from
+from stamp import stamp
 from utility import DataSet, centred, load_cifar10
 
 DELTA = 1e-5
@@ -109,7 +110,8 @@ def main() -> None:
                 runs.setdefault(name, []).append(judge(predicted, data.y_test))
         for name, results in runs.items():
             means = {key: float(np.mean([r[key] for r in results])) for key in results[0]}
-            rows.append({"method": name, "epsilon": epsilon, "seeds": len(results), **means})
+            row = {"method": name, "epsilon": epsilon, "seeds": len(results)}
+            rows.append({**stamp(), **row, **means})
             if not arguments.json:
                 numbers = "".join(f"{key:>16} {value:.3f}" for key, value in means.items())
                 print(f"{name:23}{epsilon:5g}{numbers}", flush=True)

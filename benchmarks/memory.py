@@ -22,6 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
+from stamp import stamp
+
 WRITTEN_AT_ONCE = 4096
 
 
@@ -94,7 +96,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-        told = measure(arguments, Path(folder))
+        told = {**stamp(), **measure(arguments, Path(folder))}
     from privmix.running.resources import parse_bytes
 
     allowed = parse_bytes("--max-memory", arguments.max_memory)

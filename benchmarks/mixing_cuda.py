@@ -25,6 +25,7 @@ from privmix.mixer import make_mixers
 from privmix.planning.plan import default_threads
 from privmix.rng import MasterKey
 from privmix.sampling import RowBlock
+from stamp import stamp
 
 
 def main() -> None:
@@ -63,7 +64,7 @@ def main() -> None:
             pass
         result["seconds_noise"] = time.perf_counter() - started
     name = torch.cuda.get_device_name() if sizes.device.startswith("cuda") else sizes.device
-    result |= {"identical": identical, "device": name, "sizes": vars(sizes)}
+    result |= {**stamp(), "identical": identical, "device": name, "sizes": vars(sizes)}
     if sizes.json:
         print(json.dumps(result))
         return

@@ -26,6 +26,7 @@ from sklearn.datasets import load_digits
 
 import privmix
 from privmix.accounting import gdp_mu_from
+from stamp import stamp
 
 DELTA = 1e-5
 DESIGNS = (
@@ -135,7 +136,7 @@ def main() -> None:
             seeds = range(arguments.seeds)
             runs = [measure(arguments.dataset, design, epsilon, seed) for seed in seeds]
             means = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
-            rows.append({"design": design, "epsilon": epsilon, **means})
+            rows.append({**stamp(), "design": design, "epsilon": epsilon, **means})
             if not arguments.json:
                 numbers = "".join(f"{key:>10} {value:.3f}" for key, value in means.items())
                 print(f"{design:13}{epsilon:5g}{numbers}", flush=True)

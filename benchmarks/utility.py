@@ -3,7 +3,8 @@
     PRIVMIX_DATA=../shared/data python benchmarks/utility.py --dataset banking77 --epsilon 1 8
 
 Prints mean and standard deviation over seeds, one table a data set, and saves
-``benchmarks/results/utility-<dataset>.json``, beside what earlier runs saved. A seed names a
+``benchmarks/results/utility-<dataset>.json``, beside what earlier runs saved, each row with the commit
+that made it; the table marks rows of different commits. A seed names a
 repetition: releases draw fresh secret randomness, so runs differ. Records are scaled to unit norm,
 one at a time; whatever else is done to them is charged, in the release's own certificate. Test
 labels are used for the final accuracy only, but for ``dp-gradient-tuned``, which is marked
@@ -35,11 +36,14 @@ from sklearn.linear_model import RidgeClassifierCV
 
 import privmix
 from privmix.accounting import gdp_mu_from
+from privmix.mechanism.residual import learning_rate
 from privmix.planning.plan import record_facts
-from privmix.planning.rule import recommend_design
+from privmix.planning.rule import Alternative, recommend_design
 from privmix.preprocess import Center, Preprocessor, UnitNorm
+from privmix.preprocess.transforms import with_constant
 from privmix.rng import MasterKey, fresh_secret
 from privmix.theory.regression import optimal_mix_size
+from stamp import Marks, stamp
 
 DELTA = 1e-5
 RESULTS = Path(__file__).parent / "results"
@@ -178,15 +182,19 @@ def papers_hierarchical(data: DataSet, epsilon: float, seed: int) -> Outcome:
     """
     class_prob = 2 / data.schema.num_classes
     size = min(papers_mix_size(data, epsilon), class_prob * data.schema.num_records)
-    options = {"design": "hierarchical", "class_prob": class_prob, "mix_size": size}
+    options: dict[str, Any] = {"design": "hierarchical", "class_prob": class_prob}
+    options |= {
+        "mix_size": size,
+        "preprocessing": recommended("poisson", data, epsilon).preprocessing,
+    }
     return learn_from_release(data, epsilon, kl_softmax(seed), **options)
 
 
 def papers_mixtures(data: DataSet, epsilon: float) -> dict[str, Any]:
-    """As many rows as records, nothing before them, and none of the planning rule's sizes."""
+    """As many rows as records, none of the planning rule's sizes, and the centring that ours gets."""
     options: dict[str, Any] = {"design": "poisson", "mix_size": papers_mix_size(data, epsilon)}
     options |= {"num_mixtures": data.schema.num_records, "label_balance": math.sqrt(2)}
-    return {**options, "preprocessing": ()}
+    return {**options, "preprocessing": recommended("poisson", data, epsilon).preprocessing}
 
 
 def papers_mix_size(data: DataSet, epsilon: float) -> float:
@@ -200,13 +208,18 @@ def poisson(data: DataSet, epsilon: float, seed: int) -> Outcome:
     return learn_from_release(data, epsilon, privmix.NoiseAwareClassifier(), **options)
 
 
+def recommended(design: str, data: DataSet, epsilon: float) -> Alternative:
+    """What the planning rule gives a design."""
+    sizes = {n: getattr(data.schema, n) for n in ("num_records", "num_classes", "num_features")}
+    found = recommend_design(**sizes, epsilon=epsilon, delta=DELTA)
+    return next(alternative for alternative in found if alternative.design == design)
+
+
 def as_planned(design: str) -> Callable[[DataSet, float, int], Outcome]:
     """A design with the sizes and the centring that the planning rule gives it."""
 
     def method(data: DataSet, epsilon: float, seed: int) -> Outcome:
-        sizes = {n: getattr(data.schema, n) for n in ("num_records", "num_classes", "num_features")}
-        found = recommend_design(**sizes, epsilon=epsilon, delta=DELTA)
-        best = next(alternative for alternative in found if alternative.design == design)
+        best = recommended(design, data, epsilon)
         options = {"preprocessing": best.preprocessing, **best.options}
         return learn_from_release(
             data, epsilon, privmix.NoiseAwareClassifier(), design=design, **options
@@ -263,21 +276,23 @@ def dp_gradient_tuned(data: DataSet, epsilon: float, seed: int) -> Outcome:
 def dp_gradient_strong(data: DataSet, epsilon: float, seed: int) -> Outcome:
     """Private training at its best that we know: what ``adaptive`` has, and more.
 
-    The preconditioner of ``adaptive``, from a noisy matrix of second moments (3 % of the budget),
-    100 steps, momentum 0.5, the mean of the last 20 steps, and no cap of the rate.
+    The preconditioner of ``adaptive``, from a noisy matrix of second moments (3 % of the budget), its
+    learning rate and intercept, 100 steps, momentum 0.5, the mean of the last five steps, and no cap of
+    the rate.
     """
     data, gdp_mu = centred(data, gdp_mu_from(epsilon, DELTA))
     rng = np.random.default_rng(seed)
-    (n, d), steps, clip, momentum, share = data.x_train.shape, 100, 0.5, 0.5, 0.03
+    x_train, x_test = (with_constant(x, 1 / 64, 1.0) for x in (data.x_train, data.x_test))
+    (n, d), steps, clip, momentum, share = x_train.shape, 100, 0.5, 0.5, 0.03
     noise = rng.standard_normal((d, d)) / (gdp_mu * math.sqrt(share))
-    moments = (data.x_train.T @ data.x_train + np.triu(noise) + np.triu(noise, 1).T) / n
+    moments = (x_train.T @ x_train + np.triu(noise) + np.triu(noise, 1).T) / n
     variances, basis = np.linalg.eigh(moments.astype(np.float64))
     edge = 2 * math.sqrt(d) / (gdp_mu * math.sqrt(share) * n)  # of the noise's semicircle
     variances = np.where(variances > edge, variances, np.maximum(variances.clip(0).mean(), 0))
     gdp_mu *= math.sqrt(1 - share)
-    x_train, x_test = (x @ basis.astype(np.float32) for x in (data.x_train, data.x_test))
+    x_train, x_test = ((x @ basis).astype(np.float32) for x in (x_train, x_test))
     targets = np.eye(data.schema.num_classes, dtype=np.float32)[data.y_train]
-    rate = n * gdp_mu / (clip * steps)
+    rate = learning_rate(clip / (n * gdp_mu), steps, data.schema.num_classes)
     pace = ((1 - momentum) / (variances / targets.shape[1] + 1 / rate)).astype(np.float32)[:, None]
     weights = np.zeros((d, targets.shape[1]), dtype=np.float32)
     velocity, total = np.zeros_like(weights), np.zeros_like(weights)
@@ -285,7 +300,7 @@ def dp_gradient_strong(data: DataSet, epsilon: float, seed: int) -> Outcome:
         gradient = noisy_gradient(x_train, targets, weights, clip, math.sqrt(steps) / gdp_mu, rng)
         velocity = momentum * velocity + pace * gradient
         weights = weights + velocity
-        total += weights if step >= steps - 20 else 0
+        total += weights if step >= steps - 5 else 0
     accuracy = float(((x_test @ total).argmax(axis=1) == data.y_test).mean())
     return accuracy, {"clip": clip, "steps": steps, "momentum": momentum, "epsilon": epsilon}
 
@@ -397,6 +412,8 @@ class Row:
     seconds: float
     accuracies: list[float]
     facts: dict[str, Any]
+    commit: str
+    date: str
 
 
 def measure(name: str, data: DataSet, epsilon: float, seeds: int) -> Row:
@@ -414,6 +431,7 @@ def measure(name: str, data: DataSet, epsilon: float, seeds: int) -> Row:
         seconds=(time.perf_counter() - start) / len(accuracies),
         accuracies=accuracies,
         facts=facts,
+        **stamp(),
     )
 
 
@@ -426,9 +444,9 @@ def print_table(dataset: str, rows: list[dict[str, Any]]) -> None:
     """Print accuracies in per cent: a line for each method, a column for each epsilon."""
     epsilons = sorted({row["epsilon"] for row in rows})
     cells = {(row["method"], row["epsilon"]): row for row in rows}
-    seeds = sorted({row["seeds"] for row in rows})
+    seeds, marks = sorted({row["seeds"] for row in rows}), Marks(rows)
     print(f"\n{dataset}, delta {DELTA:g}, accuracy in % (standard deviation), seeds {seeds}")
-    print(f"{'epsilon':24}" + "".join(f"{epsilon:>14g}" for epsilon in epsilons))
+    print(f"{'epsilon':24}" + "".join(f"{epsilon:>16g}" for epsilon in epsilons))
     for method in METHODS:
         if not any((method, epsilon) in cells for epsilon in epsilons):
             continue
@@ -436,8 +454,9 @@ def print_table(dataset: str, rows: list[dict[str, Any]]) -> None:
         line = f"{name:24}"
         for epsilon in epsilons:
             row = cells.get((method, epsilon))
-            line += f"{'' if row is None else cell(row):>14}"
+            line += f"{'' if row is None else cell(row) + marks.of(row):>16}"
         print(line)
+    print("\n".join(marks.legend()))
 
 
 def cell(row: dict[str, Any]) -> str:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from builders import make_schema
-from privmix import plan_release
+from commands import Result
+from privmix import cli, plan_release
 from privmix.planning.plan import ReleasePlan
 from privmix.rng import MasterKey
 from privmix.running import unrecorded
@@ -51,6 +53,32 @@ def stratified_plan() -> ReleasePlan:
         rows_per_class=10,
         preprocessing=(),
     )
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run the command line in this process, which is much quicker than a new one."""
+
+    def call(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["privmix", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        streams = capsys.readouterr()
+        return Result(int(stop.value.code or 0), streams.out, streams.err)
+
+    return call
+
+
+@pytest.fixture
+def one_torch_thread():
+    """One thread for tiny tensors: more would only wait for one another."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,7 +13,17 @@ from privmix.accounting import (
     epsilon_at,
     tradeoff_curve,
 )
-from privmix.plotting import plot_epsilon, plot_regression, plot_tradeoff
+from privmix.planning.rule import predicted_errors, recommend_design
+from privmix.plotting import (
+    plot_budget,
+    plot_epsilon,
+    plot_predicted_errors,
+    plot_regression,
+    plot_singular_values,
+    plot_tradeoff,
+    plot_training,
+)
+from privmix.running.ledger import Ledger
 from privmix.theory.regression import simulate_regression
 
 EVENT = PoissonGaussianEvent(sampling_prob=0.01, noise_multiplier=1.0, count=100)
@@ -82,3 +92,60 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"privmix\[plot\]"):
         plot_tradeoff(EVENT)
+
+
+class Rows:
+    """Released rows: noise of a known size, and a direction with signal."""
+
+    def __init__(self, signal: float) -> None:
+        rng = np.random.default_rng(0)
+        self.features = rng.normal(0, 0.5, (400, 20)).astype(np.float32)
+        self.features[:, 0] += signal
+        self.feature_noise_stddev = 0.5
+
+
+def test_singular_values_stand_out_of_the_noise_where_there_is_signal():
+    """Noise alone passes 1.1 times its limit with probability below exp(-400 * 0.12^2 / 2) = 0.06;
+    the seed is one of the others.
+    """
+    for signal, above in ((0.0, 0), (1.0, 1)):
+        ax = plot_singular_values(Rows(signal))
+        values, edge = ax.lines
+        limit = edge.get_ydata()[0]
+        assert limit == pytest.approx(1 + np.sqrt(20 / 400))
+        assert int((values.get_ydata() > 1.1 * limit).sum()) == above
+        assert len(values.get_xdata()) == 20
+
+
+def test_errors_of_designs_over_epsilon():
+    epsilons = [0.25, 1.0, 4.0]
+    errors = predicted_errors(
+        num_records=1000, num_classes=30, num_features=50, epsilons=epsilons, delta=1e-5
+    )
+    ax = plot_predicted_errors(errors, epsilons)
+    assert labels(ax) == list(errors) and len({line.get_linestyle() for line in ax.lines}) > 1
+    assert errors["hybrid"] == sorted(errors["hybrid"], reverse=True)
+    assert np.isnan(errors["adaptive"][0]), "at such a budget there are no rounds"
+    best = recommend_design(
+        num_records=1000, num_classes=30, num_features=50, epsilon=1.0, delta=1e-5
+    )[0]
+    assert errors[best.design][1] == best.predicted_error
+
+
+def test_the_budget_over_time(tmp_path):
+    book = Ledger(tmp_path / "l.db").open_dataset("people\x1b", epsilon_limit=5.0, delta=1e-5)
+    for digest in "12":
+        book.record("people\x1b", GaussianEvent(noise_multiplier=8.0), digest=digest * 64)
+    balance = book.balance("people\x1b")
+    ax = plot_budget(balance)
+    used, points, limit = ax.lines
+    assert list(points.get_ydata()) == [one.epsilon_spent for one in balance.charges]
+    assert limit.get_ydata()[0] == 5.0 and "holds" in limit.get_label()
+    assert used.get_drawstyle() == "steps-post" and ax.get_title() == "people\\x1b"
+
+
+def test_a_training_over_its_steps():
+    ax = plot_training({1: 0.1, 2: 0.2}, {1: 3.0, 2: 1.0})
+    assert list(ax.lines[0].get_ydata()) == [3.0, 1.0]
+    right = next(other for other in ax.figure.axes if other is not ax)
+    assert list(right.lines[0].get_ydata()) == [0.1, 0.2]

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privmix import (
         accounting,
+        attacks,
         auditing,
         backends,
+        baselines,
         datasets,
         dpsgd,
         features,
@@ -90,8 +92,10 @@ _HOMES = {
 }
 _MODULES = (
     "accounting",
+    "attacks",
     "auditing",
     "backends",
+    "baselines",
     "datasets",
     "dpsgd",
     "features",
@@ -124,8 +128,10 @@ __all__ = [
     "TorchNetworkClassifier",
     "Verification",
     "accounting",
+    "attacks",
     "auditing",
     "backends",
+    "baselines",
     "bound_records",
     "datasets",
     "dpsgd",

@@ -57,15 +57,15 @@ def _escaped(character: str) -> str:
 MISSING_COLUMN, NOTHING_TO_RESUME = "missing column", "nothing to resume"
 
 
-def sentence(place: str, allowed: str, received: object) -> str:
+def sentence(position: str, expected: str, got: object) -> str:
     """Return what an error says: ``NAME: expected WHAT, got WHAT``, or a short form of it.
 
     - Nothing was given: ``NAME: required: WHAT``.
-    - Nothing is allowed ("nothing beside --plan", say): ``NAME: not accepted beside --plan, got WHAT``.
+    - Nothing is accepted ("nothing beside --plan", say): ``NAME: not accepted beside --plan, got WHAT``.
     - A column is not there (``MISSING_COLUMN`` and its name), or no run that was cut off
       (``NOTHING_TO_RESUME``): that, and then what was expected.
     """
-    where, due, found = (printable(text, _LONGEST_TEXT) for text in (place, allowed, received))
+    where, due, found = (printable(text, _LONGEST_TEXT) for text in (position, expected, got))
     if found == "nothing":
         return f"{where}: required: {due}"
     if due.startswith("nothing "):
@@ -76,20 +76,20 @@ def sentence(place: str, allowed: str, received: object) -> str:
 
 
 class InvalidInputError(ValueError):
-    """Bad input, said in one line: the place, what is allowed, what was received."""
+    """Bad input, said in one line: the position, what is expected, what was got."""
 
-    def __init__(self, place: str, allowed: str, received: object) -> None:
-        self.place, self.allowed, self.received = place, allowed, received
-        super().__init__(sentence(place, allowed, received))
+    def __init__(self, position: str, expected: str, got: object) -> None:
+        self.position, self.expected, self.got = position, expected, got
+        super().__init__(sentence(position, expected, got))
 
 
-def fail(place: str, allowed: str, received: object) -> NoReturn:
+def fail(position: str, expected: str, got: object) -> NoReturn:
     """Raise :class:`InvalidInputError`; strings are quoted by ``repr`` of the caller's choice."""
-    raise InvalidInputError(place, allowed, received)
+    raise InvalidInputError(position, expected, got)
 
 
 def real(
-    place: str,
+    position: str,
     value: object,
     *,
     above: float = -math.inf,
@@ -97,7 +97,7 @@ def real(
     below: float = math.inf,
     at_most: float = math.inf,
 ) -> float:
-    """Return ``value`` as a finite float inside the bounds, or fail naming ``place``."""
+    """Return ``value`` as a finite float inside the bounds, or fail naming ``position``."""
     parts = [
         text
         for bound, text in (
@@ -110,29 +110,29 @@ def real(
     ]
     allowed = " and ".join(["a finite number", *parts])
     if isinstance(value, bool) or not isinstance(value, Real):
-        fail(place, allowed, repr(value))
+        fail(position, allowed, repr(value))
     try:
         number = float(value)
     except OverflowError:  # an integer beyond the doubles
-        fail(place, allowed, "an integer beyond all floating-point numbers")
+        fail(position, allowed, "an integer beyond all floating-point numbers")
     inside = above < number < below and at_least <= number <= at_most
     if not (math.isfinite(number) and inside):
-        fail(place, allowed, number)
+        fail(position, allowed, number)
     return number
 
 
-def integer(place: str, value: object, *, at_least: int = 1, at_most: int | None = None) -> int:
-    """Return ``value`` as an int inside the bounds, or fail naming ``place``."""
+def integer(position: str, value: object, *, at_least: int = 1, at_most: int | None = None) -> int:
+    """Return ``value`` as an int inside the bounds, or fail naming ``position``."""
     allowed = f"an integer of at least {at_least}"
     if at_most is not None:
         allowed += f" and at most {at_most}"
     if isinstance(value, bool) or not isinstance(value, Integral):
-        fail(place, allowed, repr(value))
+        fail(position, allowed, repr(value))
     number = int(value)
     if at_most is None and number >= 2**63:
-        fail(place, f"{allowed} and below 2^63", "a larger one")
+        fail(position, f"{allowed} and below 2^63", "a larger one")
     if number < at_least or (at_most is not None and number > at_most):
-        fail(place, allowed, number if abs(number) < 10**30 else "one of more than 30 digits")
+        fail(position, allowed, number if abs(number) < 10**30 else "one of more than 30 digits")
     return number
 
 
@@ -144,29 +144,29 @@ LARGEST = {
     "num_mixtures": 10**8,
     "max_records_per_unit": 10**4,
 }
-SMALLEST_MIX_SIZE = 1e-6
+SMALLEST_MIX_SIZE = 1e-3
 
 
-def size(name: str, value: object, *, at_least: int = 1, place: str | None = None) -> int:
+def size(name: str, value: object, *, at_least: int = 1, position: str | None = None) -> int:
     """Return a public size within its largest value, by its ``name`` in ``LARGEST``."""
-    return integer(place or name, value, at_least=at_least, at_most=LARGEST[name])
+    return integer(position or name, value, at_least=at_least, at_most=LARGEST[name])
 
 
-def probability(place: str, value: object) -> float:
+def probability(position: str, value: object) -> float:
     """Return a probability in (0, 1]."""
-    return real(place, value, above=0.0, at_most=1.0)
+    return real(position, value, above=0.0, at_most=1.0)
 
 
-def delta(place: str, value: object) -> float:
+def delta(position: str, value: object) -> float:
     """Return a delta in (0, 1), not so small that its logarithm leaves the doubles behind."""
-    return real(place, value, at_least=1e-300, below=1.0)
+    return real(position, value, at_least=1e-300, below=1.0)
 
 
-def one_of(place: str, value: object, allowed: Iterable[str]) -> str:
+def one_of(position: str, value: object, allowed: Iterable[str]) -> str:
     """Return ``value`` if it is one of ``allowed``, or fail listing them."""
     names = list(allowed)
     if not isinstance(value, str) or value not in names:
-        fail(place, "one of " + ", ".join(names), repr(value))
+        fail(position, "one of " + ", ".join(names), repr(value))
     return value
 
 
@@ -217,8 +217,8 @@ class FrozenModel(BaseModel):
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @classmethod
-    def from_json(cls, text: str | bytes, place: str | None = None) -> Self:
-        """Parse JSON; errors name ``place`` (a file name, say) and the field.
+    def from_json(cls, text: str | bytes, position: str | None = None) -> Self:
+        """Parse JSON; errors name ``position`` (a file name, say) and the field.
 
         A field that is there twice is refused: of what stands there a reader would see one value,
         and the parser another.
@@ -226,38 +226,38 @@ class FrozenModel(BaseModel):
         try:
             parsed = cls.model_validate_json(text)
         except ValidationError as error:
-            raise _first_problem(place or cls.__name__, error) from None
+            raise _first_problem(position or cls.__name__, error) from None
         except ArithmeticError as error:
-            fail(place or cls.__name__, "numbers to calculate with", error)
-        refuse_repeated(place or cls.__name__, text)
+            fail(position or cls.__name__, "numbers to calculate with", error)
+        refuse_repeated(position or cls.__name__, text)
         return parsed
 
 
-def refuse_repeated(place: str, text: str | bytes) -> None:
+def refuse_repeated(position: str, text: str | bytes) -> None:
     """Refuse JSON text in which an object has a field twice."""
 
     def check(pairs: list[tuple[str, Any]]) -> None:
         seen = set()
         for key, _ in pairs:
             if key in seen:
-                fail(place, "each field once", f"{key!r} twice")
+                fail(position, "each field once", f"{key!r} twice")
             seen.add(key)
 
     json.loads(text, object_pairs_hook=check)
 
 
-def _first_problem(place: str, error: ValidationError) -> InvalidInputError:
+def _first_problem(position: str, error: ValidationError) -> InvalidInputError:
     first = error.errors(include_url=False)[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, InvalidInputError):
-        return InvalidInputError(f"{place}.{cause.place}", cause.allowed, cause.received)
-    where = ".".join([place, *(str(part) for part in first["loc"])])
+        return InvalidInputError(f"{position}.{cause.position}", cause.expected, cause.got)
+    where = ".".join([position, *(str(part) for part in first["loc"])])
     if first["type"] == "missing":
         return InvalidInputError(where, "a value", "nothing")
     if first["type"] == "extra_forbidden":
         return InvalidInputError(where, "no field of this name", "one")
     if first["type"] == "json_invalid":
-        return InvalidInputError(place, "valid JSON", first["msg"])
+        return InvalidInputError(position, "valid JSON", first["msg"])
     received = _short(first["input"])
     return InvalidInputError(where, first["msg"], received if len(received) < 80 else "a value")
 

@@ -27,16 +27,14 @@ from privmix.planning.recheck import recheck
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.publishing.card import CARD_NAME, dataset_card
 from privmix.publishing.certificate import FILE_NAME, Certificate
-from privmix.publishing.folder import (
-    file_digests,
-    part_layout,
-)
+from privmix.publishing.folder import part_layout, seal_folder
 from privmix.publishing.release import Release, empty_preprocessor
 from privmix.publishing.sealing import set_file_times
 from privmix.publishing.signature import sign_folder
 from privmix.records.binding import bound_records, feature_source
 from privmix.records.bounded import Progress, Records
 from privmix.rng import MasterKey, fresh_name
+from privmix.running.durable import write_durably
 from privmix.running.finished import FinishedFiles, check_sealed, warn_of_damage
 from privmix.running.journal import (
     Charge,
@@ -44,8 +42,6 @@ from privmix.running.journal import (
     RunFolder,
     check_out,
     make_once,
-    remove_unfinished,
-    write_durably,
 )
 from privmix.running.ledger import ledger_charge
 from privmix.running.resources import parse_bytes, return_memory, spare_memory
@@ -143,7 +139,11 @@ def release(
         _validate.fail(
             "plan.schema", "a schema; plan with --schema or plan_release(schema)", "none"
         )
-    if extractor is not None and not hasattr(extractor, "transform"):
+    if extractor is not None and not (
+        hasattr(extractor, "transform")
+        # Without one it is not known to be public: scikit-learn's are fitted to records.
+        and isinstance(getattr(extractor, "identity", None), ExtractorIdentity)
+    ):
         allowed = "an extractor, such as privmix.features.get_extractor('sentence')"
         _validate.fail("extractor", allowed, repr(extractor))
     if threads is not None:
@@ -211,7 +211,7 @@ def read_records(
     max_bad_share: float = MAX_BAD_SHARE,
     max_memory: int | None,
     threads: int,
-    place: str = "max_memory",
+    position: str = "max_memory",
     progress: Progress | None = None,
 ) -> tuple[Records, int]:
     """Bound the records of a plan with a schema, in memory or left where they are.
@@ -223,7 +223,11 @@ def read_records(
     assert plan.data_schema is not None
     source = feature_source(features, plan.data_schema.num_features)
     layout = plan.memory(
-        source.shape[0], max_memory, threads, resident_bytes=source.resident_bytes, place=place
+        source.shape[0],
+        max_memory,
+        threads,
+        resident_bytes=source.resident_bytes,
+        position=position,
     )
     records = bound_records(
         source,
@@ -408,24 +412,20 @@ def _seal(
 ) -> str:
     """Write the card and the certificate, which makes the folder a release; return its digest.
 
-    What the disk has must be what was written. ``shared`` are the digests of parts that are elsewhere.
+    ``shared`` are the digests of parts that are elsewhere.
     """
-    remove_unfinished(folder)
     card = dataset_card(certificate).encode()
     write_durably(folder / CARD_NAME, card)
     due = {
         CARD_NAME: hashlib.sha256(card).hexdigest(),
         PREPROCESSING_NAME: finished.latest(PREPROCESSING_NAME),
     }
-    found = file_digests(folder)
-    for name, digest in found.items():
-        if digest != (due[name] if name in due else finished.digest(name)):
-            allowed = "a file as this run wrote it; resume (--resume) makes it again"
-            _validate.fail(str(folder / name), allowed, "another file")
-    digests = dict(sorted((found | shared).items()))
-    certificate = certificate.sealed(private=certificate.private, files=digests)
-    write_durably(folder / FILE_NAME, certificate.to_bytes())
-    return certificate.digest()
+    return seal_folder(
+        folder,
+        certificate,
+        lambda name: due[name] if name in due else finished.digest(name),
+        shared,
+    )
 
 
 def _make_alike(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,11 +179,15 @@ class BlockSums:
     ) -> None:
         """Add the same records to each of the rows, summing them once."""
         starts = np.array([0, records.size], dtype=np.int64)
-        once = BlockSums(1, values.shape[1], self.labels.shape[1])
+        once = type(self)(1, values.shape[1], self.labels.shape[1])
         once.add(values, labels, label_one, np.zeros(1, np.int64), Inclusions(starts, records))
         self._make_room(rows, np.full(rows.size, records.size))
-        self.features[rows] += once.features
+        self._add_once(values, rows, once)
         self.labels[rows] += once.labels
+
+    def _add_once(self, values: NDArray[np.int16], rows: NDArray[np.int64], once: Self) -> None:
+        """Add the features of one row, sums of these values, to each of the rows."""
+        self.features[rows] += once.features
 
     def add_sums(self, sums: BlockSums) -> None:
         """Add sums of other records, narrow or not, to the same rows; these are not narrow."""

@@ -6,12 +6,15 @@ Every function draws on the axes it is given, or on new ones, and returns them.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from privmix import _validate
+from privmix._validate import printable
 from privmix.accounting import (
     CERTIFICATE_DELTAS,
     epsilon_at,
@@ -38,6 +41,46 @@ class HasEvent(Protocol):
     @property
     def event(self) -> Event:
         """What the accountants see."""
+
+
+class HasRows(Protocol):
+    """A release of one table, or a table of one."""
+
+    @property
+    def features(self) -> NDArray[np.float32]:
+        """All rows' features, (rows, num_features)."""
+
+    @property
+    def feature_noise_stddev(self) -> float:
+        """Standard deviation of the noise in one of them."""
+
+
+class HasEpsilon(Protocol):
+    """A charge of a ledger."""
+
+    @property
+    def charged_at(self) -> str:
+        """When, as ISO 8601."""
+
+    @property
+    def epsilon_spent(self) -> float | None:
+        """How much of the limit is used by it and all before it."""
+
+
+class HasCharges(Protocol):
+    """The balance of a data set."""
+
+    @property
+    def dataset_id(self) -> str:
+        """The data set."""
+
+    @property
+    def epsilon_limit(self) -> float:
+        """The limit."""
+
+    @property
+    def charges(self) -> Sequence[HasEpsilon]:
+        """The charges, oldest first."""
 
 
 Accountable: TypeAlias = Event | HasEvent
@@ -128,6 +171,93 @@ def plot_mixed_distances(distances: ArrayLike, ax: Axes | None = None) -> Axes:
     ax.axvline(values.min(), color=NEUTRAL_COLOR, linestyle="--", label=f"MED {values.min():.3g}")
     ax.set(xlabel="distance to the nearest record of another class", ylabel="mixtures")
     ax.legend(frameon=False)
+    return ax
+
+
+def plot_predicted_errors(
+    errors: Mapping[str, Sequence[float]], epsilons: ArrayLike, ax: Axes | None = None
+) -> Axes:
+    """Draw the predicted error of each design over epsilon, as ``planning.predicted_errors`` has it.
+
+    NaN stands where a design is no alternative. Errors: ImportError without matplotlib.
+    """
+    ax = _axes(ax)
+    for place, (design, values) in enumerate(errors.items()):
+        style = ("-", "--", "-.", ":")[place % 4]  # told apart without colours, too
+        ax.plot(epsilons, values, linestyle=style, marker="o", markersize=3, label=design)
+    ax.set(xscale="log", xlabel="epsilon", ylabel="predicted error, reference population")
+    ax.set_ylim(0.0, 1.0)
+    ax.legend(frameon=False)
+    return ax
+
+
+def plot_budget(balance: HasCharges, ax: Axes | None = None) -> Axes:
+    """Draw how much of a data set's limit was used over time, step by step, and the limit.
+
+    Charges without a finite bound are left out. What is drawn is private to the ledger's holder.
+    Errors: ImportError without matplotlib.
+    """
+    ax = _axes(ax)
+    told = [one for one in balance.charges if one.epsilon_spent is not None]
+    # Times of the ledger are in UTC; NumPy's have no zone.
+    stamps = [datetime.fromisoformat(one.charged_at).replace(tzinfo=None) for one in told]
+    times = np.array(stamps, dtype="datetime64[us]")
+    used = np.array([one.epsilon_spent for one in told], dtype=np.float64)
+    ax.step(times, used, where="post", color=CERTIFIED_COLOR, label="used")
+    ax.plot(times, used, "o", color=CERTIFIED_COLOR, markersize=4)
+    ax.axhline(
+        balance.epsilon_limit, color=UNCERTIFIED_COLOR, linestyle="--", label="limit, which holds"
+    )
+    ax.set(xlabel="charged at (UTC)", ylabel="epsilon", title=printable(balance.dataset_id, 60))
+    ax.set_ylim(bottom=0.0)
+    ax.tick_params(axis="x", labelrotation=30)
+    ax.legend(frameon=False)
+    return ax
+
+
+def plot_singular_values(rows: HasRows, ax: Axes | None = None) -> Axes:
+    """Draw the singular values of a table of released rows, in units of the noise.
+
+    Values are divided by the noise's standard deviation and by the root of the number of rows. Noise
+    alone has its largest at 1 + sqrt(features / rows) (Marchenko & Pastur 1967): what stands above
+    that line is signal. Errors: ImportError without matplotlib.
+    """
+    features = np.asarray(rows.features, dtype=np.float64)
+    count, width = features.shape
+    values = np.linalg.svd(features, compute_uv=False)
+    values = values / (rows.feature_noise_stddev * math.sqrt(count))
+    ax = _axes(ax)
+    ranks = np.arange(1, len(values) + 1)
+    ax.plot(ranks, values, ".", color=CERTIFIED_COLOR, markersize=3, label="released rows")
+    edge = 1.0 + math.sqrt(width / count)
+    ax.axhline(edge, color=NEUTRAL_COLOR, linestyle="--", label="largest of noise alone")
+    ax.set(xscale="log", yscale="log", xlabel="rank", ylabel="singular value over noise")
+    ax.legend(frameon=False)
+    return ax
+
+
+def plot_training(
+    epsilons: Mapping[int, float], gradient_norms: Mapping[int, float], ax: Axes | None = None
+) -> Axes:
+    """Draw a private training over its steps, from what is public: nothing of a record.
+
+    Args:
+        epsilons: Certified epsilon after so many steps.
+        gradient_norms: L2 norm of each step's published gradient, by steps done.
+        ax: For the norms; epsilon has an axis of its own on the right.
+
+    Errors: ImportError without matplotlib.
+
+    """
+    ax = _axes(ax)
+    steps = list(gradient_norms)
+    ax.plot(steps, list(gradient_norms.values()), color=CERTIFIED_COLOR, linewidth=0.8)
+    ax.set(xlabel="steps", ylabel="length of the published gradient")
+    ax.set_ylim(bottom=0.0)
+    right = ax.twinx()
+    right.plot(list(epsilons), list(epsilons.values()), color=UNCERTIFIED_COLOR, linestyle="--")
+    right.set_ylabel("epsilon so far (dashed)")
+    right.set_ylim(bottom=0.0)
     return ax
 
 

@@ -195,7 +195,7 @@ def test_what_is_told_as_reachable_is_reached():
 
     with pytest.raises(InvalidInputError, match="at least") as error:
         calibrate_noise_multiplier(make_event, 1.0, 1e-5)
-    least = float(error.value.allowed.split()[-1])
+    least = float(error.value.expected.split()[-1])
     assert least >= certified_epsilon(make_event(1e9), 1e-5)
 
     def steps(count):
@@ -204,7 +204,7 @@ def test_what_is_told_as_reachable_is_reached():
     unknown = {"lower": 7, "upper": 100, "increasing": True, "integer": True}
     with pytest.raises(InvalidInputError, match="from .* to") as error:
         calibrate(steps, "count", target_epsilon=0.01, target_delta=1e-5, **unknown)
-    _, least, _, most, *_ = error.value.allowed.split()
+    _, least, _, most, *_ = error.value.expected.split()
     assert float(most) <= certified_epsilon(steps(100), 1e-5)
     reached = calibrate(steps, "count", target_epsilon=float(least), target_delta=1e-5, **unknown)
     assert reached == 7

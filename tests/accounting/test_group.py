@@ -31,6 +31,7 @@ from privmix.accounting import (
     tradeoff_curve,
     tradeoff_report,
 )
+from privmix.accounting.group import chained_epsilon
 from privmix.accounting.pld import bounds
 
 DELTA = 1e-5
@@ -105,6 +106,34 @@ def test_nothing_follows_from_replacing():
         with pytest.raises(InvalidInputError, match=event.mechanism):
             epsilon_under(event, "add_or_remove_one", DELTA)
     assert epsilon_under(uniform, "replace_one", DELTA) == account(uniform, DELTA).epsilon
+
+
+def test_many_records_of_an_owner_are_found_by_their_loss_distribution():
+    """Far above the answer a step's delta is below what is resolved: no reason to give up the search."""
+    size = 256
+    event = ComposedEvent(
+        events=(
+            SignedGaussianEvent(noise_multiplier=1.5, sampling_prob=1e-6, count=10**6),
+            GaussianEvent(noise_multiplier=5600.0, count=30),
+        )
+    )
+    found = account(group(event, size), DELTA)
+    by_gdp = gdp_epsilon(event_gdp_mu(group(event, size))[0], DELTA)
+    assert by_gdp < found.epsilon < 1.02 * by_gdp
+    assert found.accountants["pld"].upper == found.epsilon
+
+
+def test_the_search_of_a_chain_finds_its_epsilon_from_any_guess():
+    size, noise = 20, 100.0
+
+    def step(epsilon: float) -> float:
+        return max(gdp_delta(1 / noise, epsilon), 1e-20)
+
+    found = [chained_epsilon(step, DELTA, size, guess) for guess in (1e-12, 0.1, 1.0, 60.0, 1e9)]
+    assert found == pytest.approx(len(found) * [found[0]], rel=1e-6)
+    assert step(found[0] / size) * size < DELTA
+    assert chained_epsilon(lambda _: 1.0, DELTA, size, 1.0) is None
+    assert chained_epsilon(lambda _: 1e-20, DELTA, size, 1.0) == 0.0
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5])

@@ -1,14 +1,8 @@
-"""One thread for tiny tensors: more would only wait for one another."""
-
 from __future__ import annotations
 
 import pytest
-import torch
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def one_thread(one_torch_thread):
+    """Every test of private training computes in one thread."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from privmix.dpsgd import linear_head
+from privmix.dpsgd.formed_gradients import forming_is_quicker
 from privmix.dpsgd.grid import ExactSum, HeadGrid
 from privmix.dpsgd.linear_head import clipped_head_sum, head_gradient_sum
 
@@ -80,9 +81,10 @@ def test_no_record_passes_the_bound(seed):
     assert square <= grid.bound**2
 
 
+@pytest.mark.parametrize("views", [6, 12])
 @pytest.mark.parametrize("hostile", ["opposed", "huge", "tiny", "infinite", "saturated"])
-def test_no_hostile_record_passes_the_bound(hostile):
-    features, targets, weights = make_batch(2, 6, 8, 3)
+def test_no_hostile_record_passes_the_bound(hostile, views):
+    features, targets, weights = make_batch(2, views, 8, 3)
     if hostile == "opposed":  # views that cancel but for a little
         targets[0, ::2] = torch.tensor([1.0, 0, 0])
         targets[0, 1::2] = torch.tensor([0.0, 1, 0])
@@ -95,7 +97,7 @@ def test_no_hostile_record_passes_the_bound(hostile):
         features[0, 2, 1] = math.inf
     else:
         weights = weights * 1e12
-    grid = HeadGrid(1.0, 6, weights.size)
+    grid = HeadGrid(1.0, views, weights.size)
     alone = summed(features[:1], targets[:1], weights, 1.0).shifted(0)
     assert sum(int(v) ** 2 for v in alone.reshape(-1)) <= grid.bound**2
     rest = summed(features[1:], targets[1:], weights, 1.0).shifted(0)
@@ -115,6 +117,43 @@ def test_sums_do_not_depend_on_order_or_companions():
     )
     assert np.array_equal(whole, shuffled)
     assert np.array_equal(whole, single)
+
+
+def test_sums_do_not_depend_on_where_a_record_lies_in_memory():
+    features, targets, weights = make_batch(30, 9, 51, 5)  # most are not aligned
+    whole = summed(features, targets, weights, 1.0).shifted(0)
+    single = sum(
+        summed(features[i : i + 1].clone(), targets[i : i + 1], weights, 1.0).shifted(0)
+        for i in range(30)
+    )
+    assert np.array_equal(whole, single)
+
+
+def test_many_records_that_all_reach_the_bound_in_one_entry(monkeypatch):
+    """More of them than are held in 64 bits, as K is large."""
+    monkeypatch.setattr(linear_head, "default_threads", lambda: 1)
+    views = 1 << 14
+    features = torch.full((150, views, 1), 1e4)
+    targets = torch.tensor([1.0, 0.0]).expand(150, views, 2)
+    weights = np.zeros((2, 2))
+    one = summed(features[:1], targets[:1], weights, 1.0).shifted(27)
+    assert np.abs(one).max() > 0.7 * HeadGrid(1.0, views, 4).bound / 2**27
+    assert np.array_equal(summed(features, targets, weights, 1.0).shifted(27), 150 * one)
+
+
+@pytest.mark.parametrize("clip_norm", [1e-35, 1e-5, 1e30])
+def test_extreme_clip_norms(clip_norm):
+    features, targets, weights = make_batch(3, 8, 20, 4)
+    grid = HeadGrid(clip_norm, 8, weights.size)
+    for i in range(3):
+        total = summed(features[i : i + 1], targets[i : i + 1], weights, clip_norm).shifted(0)
+        assert sum(int(value) ** 2 for value in total.reshape(-1)) <= grid.bound**2
+
+
+def test_gradients_are_formed_by_public_sizes_alone():
+    assert forming_is_quicker(36, 128_100)
+    assert not forming_is_quicker(1, 128_100)
+    assert not forming_is_quicker(36, 10**6)
 
 
 def test_exact_sum_holds_more_than_64_bits_and_rounds_down():

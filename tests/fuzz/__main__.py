@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "dpsgd")]
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 
 def main() -> int:

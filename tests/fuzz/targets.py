@@ -23,6 +23,7 @@ import numpy as np
 
 from builders import make_data, make_plan, make_schema
 from fuzz.mutations import Place, byte_mutants, document_mutants
+from pages import ReadPage, check_structure
 from privmix import InvalidInputError, NoiseAwareClassifier, Schema, release, verify
 from privmix.accounting import account, event_from_json
 from privmix.inputs.readers import read_labelled
@@ -166,7 +167,7 @@ def _make_plan_file(folder: Path) -> None:
 
 
 def check_plan(folder: Path, case: Case) -> None:
-    plan = ReleasePlan.from_json((folder / "plan.json").read_bytes(), place="plan.json")
+    plan = ReleasePlan.from_json((folder / "plan.json").read_bytes(), position="plan.json")
     assert ReleasePlan.from_json(plan.to_json()) == plan
     plan.digest()
 
@@ -191,7 +192,7 @@ def _make_schema_file(folder: Path) -> None:
 
 
 def check_schema(folder: Path, case: Case) -> None:
-    schema = Schema.from_json((folder / "schema.json").read_bytes(), place="schema.json")
+    schema = Schema.from_json((folder / "schema.json").read_bytes(), position="schema.json")
     assert Schema.from_json(schema.to_json()) == schema
     if isinstance(schema.table, TableSchema):
         assert schema.table.num_features == schema.num_features
@@ -333,7 +334,48 @@ def check_ledger_export(folder: Path, case: Case) -> None:
     Ledger(folder / "copy.db").import_(document)
 
 
+def _make_report_files(folder: Path) -> None:
+    folder.mkdir()
+    _make_poisson(folder / "release")
+    scores = {
+        "accuracy": 0.8,
+        "accuracy_interval": [0.7, 0.9],
+        "recall": {"0": 0.9, "1": None},
+        "num_test_records": 50,
+        "note": "a note",
+    }
+    audit = {"epsilon": 2.0, "lower_bound": 0.5, "confidence": 0.9, "verdict": "consistent"}
+    (folder / "scores.json").write_text(json.dumps(scores))
+    (folder / "audit.json").write_text(json.dumps({**audit, "findings": ["none"]}))
+
+
+def _check_report(name: str) -> Callable[[Path, Case], None]:
+    """A report says what stands beside it, or refuses it; its page stays a page."""
+    known: dict[Path, Any] = {}
+
+    def check(folder: Path, case: Case) -> None:
+        from privmix.report.facts import report_facts
+        from privmix.report.measurements import read_audit, read_utility
+        from privmix.report.page import report_page
+
+        if name == "scores.json":
+            beside: dict[str, Any] = {"utility": read_utility(folder / name)}
+        else:
+            beside = {"audit": read_audit(folder / name, 1.0)}
+        if folder not in known:  # the release stays as it is
+            known[folder] = report_facts(folder / "release")
+        facts = known[folder].model_copy(update=beside)
+        page = ReadPage(report_page(facts))
+        check_structure(page)
+        assert len(page.scripts) == 1
+        json.dumps(facts.model_dump(mode="json"), allow_nan=False)
+
+    return check
+
+
 TARGETS: dict[str, Target] = {
+    "evaluation": Target(_make_report_files, "scores.json", _check_report("scores.json"), True),
+    "audit": Target(_make_report_files, "audit.json", _check_report("audit.json"), True),
     "certificate": Target(_make_poisson, CERTIFICATE, check_release, True),
     "certificate-hybrid": Target(_make_hybrid, CERTIFICATE, check_release, True),
     "certificate-centred": Target(_make_centred, CERTIFICATE, check_release, True),

@@ -1,7 +1,7 @@
 """The faults: each a file, the exact text to find in it, what takes its place, and who should notice.
 
 They are what a slip of the hand or a plausible simplification would make, in the places on which a
-guarantee or a result rests. The text stands exactly once in its file: ``tests/test_mutations.py``
+guarantee or a result rests. The text stands exactly once in its file: ``tests/mutations/test_faults.py``
 checks that, so that the list keeps up with the code.
 """
 
@@ -57,11 +57,11 @@ FAULTS: list[Fault] = [
     *_faults(
         _in(
             "sampling",
-            "test_designs.py::test_inclusions_are_independent_coins",
-            "test_designs.py::test_small_sets_are_all_equally_likely",
-            "test_designs.py::test_balanced_eligibility",
-            "test_designs.py::test_dirichlet_weights_are_bounded_and_sum_to_about_one",
-            "test_designs.py::TestSigns::test_fair_signs",
+            "test_sampling.py::test_inclusions_are_independent_coins",
+            "test_sampling.py::test_small_sets_are_all_equally_likely",
+            "test_sampling.py::test_balanced_eligibility",
+            "test_sampling.py::test_dirichlet_weights_are_bounded_and_sum_to_about_one",
+            "test_sampling.py::TestSigns::test_fair_signs",
         ),
         (
             "a count is one short in the binomial",
@@ -102,11 +102,11 @@ FAULTS: list[Fault] = [
     *_faults(
         _in(
             "clipping",
-            "test_records.py::test_grid_of_a_unit_norm",
-            "test_records.py::test_truncation_moves_toward_zero",
-            "test_records.py::test_long_vectors_are_scaled_down",
-            "test_records.py::test_vectors_on_the_bound_stay_within_it",
-            "test_records.py::test_integers_that_rounding_puts_above_the_bound_are_shrunk",
+            "test_clipping.py::test_grid_of_a_unit_norm",
+            "test_clipping.py::test_truncation_moves_toward_zero",
+            "test_clipping.py::test_long_vectors_are_scaled_down",
+            "test_clipping.py::test_vectors_on_the_bound_stay_within_it",
+            "test_clipping.py::test_integers_that_rounding_puts_above_the_bound_are_shrunk",
         ),
         (
             "long vectors are shortened too much",
@@ -204,7 +204,7 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
-        _in("mechanism/mixtures", "test_mechanism.py"),
+        _in("mechanism/mixtures", "mechanism/test_mixtures.py"),
         (
             "labels cost nothing",
             "return 1 / math.sqrt(feature_change / feature**2 + label_part)",
@@ -239,19 +239,14 @@ FAULTS: list[Fault] = [
     *_faults(
         _in(
             "accounting/pld/bounds",
-            "accounting/test_pld.py::test_what_lies_beyond_the_lattice_counts_as_lost",
-            "accounting/test_pld.py::test_one_step_deltas_against_numerical_integration_in_both_directions",
-            "accounting/test_pld.py::test_both_directions_of_neighbours_count",
+            "accounting/pld/test_bounds.py::test_what_lies_beyond_the_lattice_counts_as_lost",
+            "accounting/pld/test_bounds.py::test_one_step_deltas_against_numerical_integration_in_both_directions",
+            "accounting/pld/test_bounds.py::test_both_directions_of_neighbours_count",
         ),
         (
             "the upper bound forgets lost tail mass",
             "return min(finite + composition.lost, 1.0) if upper else finite",
             "return min(finite, 1.0) if upper else finite",
-        ),
-        (
-            "one direction of neighbours is forgotten",
-            "            for direction in (composition, composition.reversed())\n",
-            "            for direction in (composition.reversed(),)\n",
         ),
         (
             "an eligible step is rarer than it is",
@@ -262,7 +257,7 @@ FAULTS: list[Fault] = [
     *_faults(
         _in(
             "accounting/pld/lattice",
-            "accounting/test_pld.py::test_one_step_deltas_against_numerical_integration_in_both_directions",
+            "accounting/pld/test_bounds.py::test_one_step_deltas_against_numerical_integration_in_both_directions",
         ),
         (
             "mass moves to the wrong lattice point",
@@ -273,7 +268,7 @@ FAULTS: list[Fault] = [
     *_faults(
         _in(
             "accounting/pld/pairs",
-            "accounting/test_pld.py::test_one_step_deltas_against_numerical_integration_in_both_directions",
+            "accounting/pld/test_bounds.py::test_one_step_deltas_against_numerical_integration_in_both_directions",
         ),
         (
             "the folded half of a signed step is forgotten",
@@ -284,7 +279,18 @@ FAULTS: list[Fault] = [
     *_faults(
         _in(
             "accounting/pld/composition",
-            "accounting/test_pld.py::test_errors_of_the_transform_widen_both_bounds",
+            "accounting/pld/test_bounds.py::test_both_directions_of_neighbours_count",
+        ),
+        (
+            "one direction of neighbours is forgotten",
+            "return self, self.reversed()",
+            "return (self.reversed(),)",
+        ),
+    ),
+    *_faults(
+        _in(
+            "accounting/pld/composition",
+            "accounting/pld/test_bounds.py::test_errors_of_the_transform_widen_both_bounds",
         ),
         (
             "round-off is not added to the upper bound",
@@ -322,8 +328,8 @@ FAULTS: list[Fault] = [
         ),
         (
             "an approximation certifies",
-            "certified = [r.upper for r in readings.values() if r is not None and r.upper is not None]",
-            "certified = [r.epsilon for r in readings.values() if r is not None and r.epsilon is not None]",
+            "uppers = [r.upper for r in readings if r is not None and r.upper is not None]\n    if not",
+            "uppers = [r.epsilon for r in readings if r is not None and r.epsilon is not None]\n    if not",
         ),
         (
             "the central limit is called a guarantee",
@@ -361,7 +367,7 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
-        _in("inputs/owners", "test_units.py"),
+        _in("inputs/owners", "inputs/test_owners.py"),
         (
             "an owner keeps one record too many",
             "key=lambda i: (hash_of(i), i))[:max_records]",
@@ -387,7 +393,7 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
-        _in("mechanism/residual", "rounds/test_rounds.py"),
+        _in("mechanism/residual", "rounds/test_residuals.py"),
         (
             "rounds have half of their noise",
             "noise_stddev(self.noise_multiplier, self.residual_grid.sensitivity * sensitivity)",
@@ -440,7 +446,7 @@ FAULTS: list[Fault] = [
             "dpsgd/grid",
             "dpsgd/test_grid.py",
             "dpsgd/test_linear_head.py::test_rounding_down_adds_a_point_in_each_entry_to_the_sensitivity",
-            "dpsgd/test_neighbours.py::test_microbatches_have_twice_the_sensitivity",
+            "dpsgd/test_gradients.py::test_microbatches_have_twice_the_sensitivity",
         ),
         (
             "microbatches have the noise of single records",
@@ -470,11 +476,34 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
+        _in("dpsgd/formed_gradients", "dpsgd/test_linear_head.py"),
+        (
+            "gradients that are formed are clipped too late",
+            "if factor * length > bound:",
+            "if factor * length > 2.0 * bound:",
+        ),
+        (
+            "intercepts do not count where gradients are formed",
+            "square += part + np.float64(intercepts[c]) * np.float64(intercepts[c])",
+            "square += part",
+        ),
+        (
+            "sums of records overflow",
+            "_SUM_BITS = 61",
+            "_SUM_BITS = 66",
+        ),
+        (
+            "what is held is added twice",
+            "    points[:] = 0\n",
+            "",
+        ),
+    ),
+    *_faults(
         _in(
             "dpsgd/trainer",
-            "dpsgd/test_neighbours.py::test_steps_have_noise_and_samples_of_their_own",
-            "dpsgd/test_neighbours.py::test_noise_is_drawn_for_the_sensitivity_with_the_rounding_allowance",
-            "dpsgd/test_training.py::test_no_step_beyond_the_budget",
+            "dpsgd/test_gradients.py::test_steps_have_noise_and_samples_of_their_own",
+            "dpsgd/test_gradients.py::test_noise_is_drawn_for_the_sensitivity_with_the_rounding_allowance",
+            "dpsgd/test_training_plan.py::test_no_step_beyond_the_budget",
         ),
         (
             "every step has the same noise",
@@ -498,11 +527,11 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
-        _in("dpsgd/training_plan", "dpsgd/test_training.py"),
+        _in("dpsgd/training_plan", "dpsgd/test_training_plan.py", "dpsgd/test_trainer.py"),
         ("one step is charged", "            count=num_steps,\n", "            count=1,\n"),
     ),
     *_faults(
-        _in("running/ledger_account", "test_ledger.py"),
+        _in("running/ledger_account", "running/test_ledger.py"),
         (
             "draws are not looked at",
             "            before.check_run(entry, here)\n            charges",
@@ -525,7 +554,7 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
-        _in("running/ledger", "test_ledger.py"),
+        _in("running/ledger", "running/test_ledger.py"),
         (
             "a resumed run is charged twice",
             "(known := before.run(run_id)) is not None:",
@@ -535,11 +564,11 @@ FAULTS: list[Fault] = [
     *_faults(
         _in(
             "running/journal",
-            "test_journal.py::test_the_journal_is_for_its_owner_alone",
-            "test_journal.py::test_resume_belongs_to_one_plan_and_one_input",
-            "test_journal.py::test_the_key_is_overwritten_and_never_shown",
-            "test_ledger.py",
-            "test_verification.py",
+            "running/test_journal.py::test_the_journal_is_for_its_owner_alone",
+            "running/test_journal.py::test_resume_belongs_to_one_plan_and_one_input",
+            "running/test_journal.py::test_the_key_is_overwritten_and_never_shown",
+            "running/test_ledger.py",
+            "publishing/test_verification.py",
         ),
         ("a run goes on with other records", "if facts.context != context:", "if False:"),
         (
@@ -559,7 +588,7 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
-        _in("publishing/folder", "test_verification.py"),
+        _in("publishing/folder", "publishing/test_verification.py"),
         ("changed files pass", "elif folder.digest(name) != stated[name]:", "elif False:"),
         (
             "added files pass",
@@ -568,7 +597,11 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
-        _in("publishing/signature", "test_verification.py", "test_signature.py"),
+        _in(
+            "publishing/signature",
+            "publishing/test_verification.py",
+            "publishing/test_signature.py",
+        ),
         (
             "any digest is the expected one",
             "expected = expect_digest is not None and digest == expect_digest.strip().lower()",
@@ -589,7 +622,7 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
-        _in("publishing/verification", "test_verification.py"),
+        _in("publishing/verification", "publishing/test_verification.py"),
         (
             "epsilon is not recomputed",
             "        reasons += _guarded(release.certificate.recheck)\n",
@@ -599,6 +632,48 @@ FAULTS: list[Fault] = [
             "rows with half of the noise pass",
             "low = int((moments.row_squares < chi2.ppf(share / num_rows, width)).sum())",
             "low = int((4 * moments.row_squares < chi2.ppf(share / num_rows, width)).sum())",
+        ),
+    ),
+    *_faults(
+        _in("attacks/scores", "attacks/test_scores.py"),
+        (
+            "an attack's threshold lets one more non-member pass",
+            "np.sort(self.non_members)[::-1][most]",
+            "np.sort(self.non_members)[::-1][most + 1]",
+        ),
+        (
+            "limits of non-members forget that they chose the threshold",
+            "clopper_pearson(most, len(self.non_members), tail).high",
+            "clopper_pearson(most, len(self.non_members), 0.5).high",
+        ),
+    ),
+    *_faults(
+        _in("attacks/rows", "attacks/test_rows.py"),
+        (
+            "the attack on signed rows takes all signs for positive",
+            "ratio = np.logaddexp(u, -u) - np.log(2) if signed else u",
+            "ratio = u",
+        ),
+        (
+            "the attack on rows leaves out what a record's own norm costs",
+            "log_in + ratio - half",
+            "log_in + ratio",
+        ),
+    ),
+    *_faults(
+        _in("attacks/shadows", "attacks/test_shadows.py"),
+        (
+            "all shadows have the same half",
+            "mask[random.permutation(len(features))[: len(features) // 2]] = True",
+            "mask[: len(features) // 2] = True",
+        ),
+    ),
+    *_faults(
+        _in("engine", "attacks/test_broken.py"),
+        (
+            "a fitted transformer passes for an extractor",
+            'and isinstance(getattr(extractor, "identity", None), ExtractorIdentity)',
+            "and True",
         ),
     ),
 ]

@@ -78,30 +78,25 @@ def account(event: Event, delta: float) -> Accounting:
     """
     delta = _validate.delta("delta", delta)
     inner, size, is_exact = group_view(event)
-    by_pld = (
-        _pld_reading(inner, delta) if size == 1 else _chained(pld.delta_curve, inner, delta, size)
-    )
+    by_gdp, guess = _gdp_reading(event, delta), float(size)
+    if size == 1:
+        by_rdp: Reading | None = _rdp_reading(inner, delta)
+        by_pld = _pld_reading(inner, delta)
+    else:
+        curves = _rdp_curve(inner), pld.delta_curve(inner)
+        by_rdp, by_pld, guess = _chained_readings(curves, by_gdp, delta, size)
     presence = presence_view(event)
     if presence is not None:
-        by_pld = _smaller(by_pld, _chained(pld.delta_curve, presence[0], delta, presence[1]))
-    readings = {
-        "pld": by_pld,
-        "rdp": _rdp_reading(inner, delta)
-        if size == 1
-        else _chained(_rdp_curve, inner, delta, size),
-        "gdp": _gdp_reading(event, delta),
-    }
+        step, chain = presence
+        by_pld = _smaller(by_pld, _chained(pld.delta_curve(step), delta, chain, guess))
+    readings = {"pld": by_pld, "rdp": by_rdp, "gdp": by_gdp}
     if not is_exact:
         readings = {
             name: reading and reading.model_copy(update={"lower": None})
             for name, reading in readings.items()
         }
-    certified = [r.upper for r in readings.values() if r is not None and r.upper is not None]
-    if not certified:
-        allowed = "one for which the bound stays below 5000 for each record"
-        _validate.fail("group_size", allowed, size)
     return Accounting(
-        epsilon=min(certified),
+        epsilon=_certified(readings.values(), size),
         delta=delta,
         neighboring_relation=event.neighboring_relation,
         accountants=readings,
@@ -123,8 +118,13 @@ def epsilon_at(event: Event, deltas: Iterable[float] = CERTIFICATE_DELTAS) -> di
         return {delta: account(event, delta).epsilon for delta in deltas}
     event, size, _ = group_view(event)
     if size > 1:
+        curves = _rdp_curve(event), pld.delta_curve(event)  # which serve all deltas
         outer = GroupEvent(unit="group", group_size=size, event=event)
-        return {delta: account(outer, delta).epsilon for delta in deltas}
+        found = {}
+        for delta in deltas:
+            readings = _chained_readings(curves, _gdp_reading(outer, delta), delta, size)[:2]
+            found[delta] = _certified(readings, size)
+        return found
     by_rdp = [rdp.rdp_epsilon(event, delta) for delta in deltas]
     by_pld = pld.epsilon_upper(event, deltas) or by_rdp
     return {d: min(p, r) for d, p, r in zip(deltas, by_pld, by_rdp, strict=True)}
@@ -233,13 +233,37 @@ def _rdp_curve(event: SimpleEvent | ComposedEvent) -> Callable[[float], float]:
     return lambda epsilon: rdp.rdp_delta(event, epsilon)
 
 
-def _chained(
-    curve: Callable[[SimpleEvent | ComposedEvent], Callable[[float], float]],
-    event: SimpleEvent | ComposedEvent,
+def _certified(readings: Iterable[Reading | None], size: int) -> float:
+    """The smallest upper bound of all."""
+    uppers = [r.upper for r in readings if r is not None and r.upper is not None]
+    if not uppers:
+        allowed = "one for which the bound stays below 5000 for each record"
+        _validate.fail("group_size", allowed, size)
+    return min(uppers)
+
+
+def _chained_readings(
+    curves: tuple[Callable[[float], float], Callable[[float], float]],
+    by_gdp: Reading | None,
     delta: float,
     size: int,
+) -> tuple[Reading | None, Reading | None, float]:
+    """What RDP and PLD say of a chain, by one step's curves of delta; and where the latter was looked for."""
+    by_rdp = _chained(curves[0], delta, size, float(size))
+    guess = _guess(by_gdp, by_rdp, float(size))
+    return by_rdp, _chained(curves[1], delta, size, guess), guess
+
+
+def _guess(by_gdp: Reading | None, by_rdp: Reading | None, default: float) -> float:
+    """Where to look for a chain's epsilon: at the central limit's, which is seldom above."""
+    readings = [one.epsilon for one in (by_gdp, by_rdp) if one is not None]
+    return min([epsilon for epsilon in readings if epsilon is not None], default=default)
+
+
+def _chained(
+    curve: Callable[[float], float], delta: float, size: int, guess: float
 ) -> Reading | None:
-    epsilon = chained_epsilon(curve(event), delta, size)
+    epsilon = chained_epsilon(curve, delta, size, guess)
     return None if epsilon is None else Reading(epsilon=epsilon, guarantee=True, upper=epsilon)
 
 

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from scipy.optimize import brentq
-
 from privmix import _validate
 from privmix._validate import InvalidInputError
 from privmix.accounting import accountants, gdp, pld
@@ -19,6 +17,7 @@ from privmix.accounting.events import Event
 from privmix.accounting.group import group_view
 from privmix.accounting.guarantee import number
 from privmix.accounting.rounding import format_epsilon, rounded_down
+from privmix.accounting.search import root
 
 MakeEvent: TypeAlias = Callable[[float], Event]
 
@@ -215,7 +214,7 @@ def noise_guess(make_event: MakeEvent, gdp_mu: float) -> float:
     low, high = math.log(0.05), math.log(1e7)
     if excess(low) <= 0.0 or excess(high) >= 0.0:
         return 1.0
-    return math.exp(brentq(excess, low, high, xtol=1e-3))
+    return math.exp(root(excess, low, high, xtol=1e-3))
 
 
 def round_up(value: float) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import erfcx, ndtr
 
 from privmix import _validate
@@ -25,6 +24,7 @@ from privmix.accounting.events import (
     simple_events,
 )
 from privmix.accounting.group import group_view
+from privmix.accounting.search import root
 
 
 def gdp_delta(gdp_mu: float, epsilon: float) -> float:
@@ -45,14 +45,14 @@ def gdp_epsilon(gdp_mu: float, delta: float) -> float:
     if gdp_mu == 0.0 or _log_delta(gdp_mu, gdp_mu / 2.0) <= log_delta:
         return 0.0
     # Solved in the quantile a = mu/2 - epsilon/mu; delta <= exp(-a^2/2) for a < 0.
-    root = brentq(
+    quantile = root(
         lambda a: _log_delta(gdp_mu, a) - log_delta,
         -math.sqrt(-2.0 * log_delta) - 1e-9,
         min(gdp_mu / 2.0, 40.0),
         xtol=1e-15,
         rtol=1e-14,
     )
-    return gdp_mu * (gdp_mu / 2.0 - float(root)) * (1.0 + 1e-12)
+    return gdp_mu * (gdp_mu / 2.0 - quantile) * (1.0 + 1e-12)
 
 
 def gdp_mu_from(epsilon: float, delta: float) -> float:
@@ -80,7 +80,7 @@ def gdp_mu_from(epsilon: float, delta: float) -> float:
         upper += 1.0
     while excess(lower) > 0.0:
         lower -= 7.0
-    return math.exp(brentq(excess, lower, upper, xtol=1e-14, rtol=1e-14)) * (1.0 - 1e-12)
+    return math.exp(root(excess, lower, upper, xtol=1e-14, rtol=1e-14)) * (1.0 - 1e-12)
 
 
 def event_gdp_mu(event: Event) -> tuple[float, bool] | None:

@@ -12,8 +12,6 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from scipy.optimize import brentq
-
 from privmix.accounting.events import (
     AllocationGaussianEvent,
     ComposedEvent,
@@ -24,8 +22,9 @@ from privmix.accounting.events import (
     per_record,
     simple_events,
 )
+from privmix.accounting.search import root
 
-_LARGEST_EPSILON = 5e3
+_SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-9, 5e3
 
 
 class GroupView(NamedTuple):
@@ -95,10 +94,13 @@ def chained_delta(step_delta: float, epsilon: float, size: int) -> float:
     return math.exp(min(log_delta, 0.0)) * (1 + 1e-12)
 
 
-def chained_epsilon(step_delta: Callable[[float], float], delta: float, size: int) -> float | None:
+def chained_epsilon(
+    step_delta: Callable[[float], float], delta: float, size: int, guess: float
+) -> float | None:
     """Smallest epsilon of a chain within ``delta``, given one step's delta at any epsilon.
 
-    None if there is none below 5000 a step.
+    None if there is none below 5000 a step. ``guess`` is where the search begins: a step's delta is
+    known to be small, not to be zero, so that far above the answer no chain seems to be within ``delta``.
     """
 
     def log_excess(epsilon: float) -> float:
@@ -107,22 +109,52 @@ def chained_epsilon(step_delta: Callable[[float], float], delta: float, size: in
             return -math.inf
         return math.log(step) + _log_growth(epsilon, size) - math.log(delta)
 
-    if log_excess(0.0) <= 0:
-        return 0.0
-    high = 1.0
-    while log_excess(high) > 0:
-        high *= 2
-        if high > _LARGEST_EPSILON:
-            return None
-    low = high
-    while low > 1e-9 and log_excess(low / 2) <= 0:
-        low /= 2
-    clipped = brentq(lambda e: max(log_excess(e), -50.0), low / 2, low, xtol=1e-12, rtol=1e-7)
+    start = min(max(guess / size, _SMALLEST_EPSILON), _LARGEST_EPSILON)
+    found = _within(log_excess, start)
+    if found is None:
+        return None
+    low, high = found
+    if low == 0.0:
+        return 0.0 if log_excess(0.0) <= 0 else size * high
+    epsilon = root(lambda e: max(log_excess(e), -50.0), low, high, xtol=1e-12, rtol=1e-7)
     # On the safe side of the root, whatever its rounding.
-    epsilon = float(clipped)
     while log_excess(epsilon) > 0:
         epsilon *= 1 + 1e-7
     return size * epsilon
+
+
+def _within(log_excess: Callable[[float], float], start: float) -> tuple[float, float] | None:
+    """An epsilon beyond the limit and a larger one within it, by ever longer strides from ``start``.
+
+    The former is 0 where even the smallest epsilon that is told apart is within the limit.
+    """
+    at, above, factor = start, start, 1.01
+    while log_excess(at) > 0:
+        above, at, factor = at, at * factor, min(factor**1.5, 4.0)
+        if at > _LARGEST_EPSILON:
+            break
+    else:
+        if at > start:
+            return above, at
+        return _down(log_excess, start)
+    # Nothing above: then below, unless ``start`` is too small already.
+    at, factor = start, 1.01
+    while log_excess(at) > 0:
+        at, factor = at / factor, min(factor**1.5, 2.0)
+        if at < _SMALLEST_EPSILON:
+            return None
+    return _down(log_excess, at)
+
+
+def _down(log_excess: Callable[[float], float], high: float) -> tuple[float, float]:
+    """The same, from an epsilon that is within the limit."""
+    low, factor = high, 1.01
+    while low > _SMALLEST_EPSILON:
+        low, factor = low / factor, min(factor**1.5, 4.0)
+        if log_excess(low) > 0:
+            return low, high
+        high = low
+    return 0.0, high
 
 
 def _log_growth(epsilon: float, size: int) -> float:

@@ -136,24 +136,11 @@ class DeviceSums(BlockSums):
             where = torch.from_numpy(rows).to(values.device)
             total.index_add_(0, where, bag_sums(values, inclusions).to(total.dtype))
 
-    def add_all(
-        self,
-        values: Any,
-        labels: NDArray[np.int32],
-        label_one: int,
-        rows: NDArray[np.int64],
-        records: NDArray[np.int32],
-    ) -> None:
-        """Add the same records to each of the rows, summing them once."""
+    def _add_once(self, values: Any, rows: NDArray[np.int64], once: Self) -> None:
         import torch
 
-        starts = np.array([0, records.size], dtype=np.int64)
-        once = DeviceSums(1, values.shape[1], self.labels.shape[1])
-        once.add(values, labels, label_one, np.zeros(1, np.int64), Inclusions(starts, records))
-        self._make_room(rows, np.full(rows.size, records.size))
         total = self._on(values)
         total[torch.from_numpy(rows).to(values.device)] += once._on(values).to(total.dtype)
-        self.labels[rows] += once.labels
 
 
 def bag_sums(values: torch.Tensor, inclusions: Inclusions) -> torch.Tensor:

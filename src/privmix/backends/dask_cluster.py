@@ -81,7 +81,7 @@ class OwnCluster:
             self._folder.cleanup()
 
 
-def check_transport(place: str, addresses: Iterable[str]) -> None:
+def check_transport(position: str, addresses: Iterable[str]) -> None:
     """Refuse addresses at which others can connect: all but those under TLS or in this process.
 
     A loopback address is no exception: it is every local user's.
@@ -89,7 +89,7 @@ def check_transport(place: str, addresses: Iterable[str]) -> None:
     for address in addresses:
         if address.partition("://")[0] not in ("tls", "inproc"):
             allowed = "a tls:// address; under plain TCP every user of the machine can connect"
-            _validate.fail(place, allowed, address)
+            _validate.fail(position, allowed, address)
 
 
 def check_credentials(address: str) -> None:
@@ -147,4 +147,4 @@ def store_problem_of(client: Client, address: str, store: SharedStore) -> str | 
 def check_store(who: str, store: SharedStore, problem: str | None) -> None:
     """Refuse a store that somebody cannot use."""
     if problem is not None:
-        _validate.fail(store.place, f"a place that {who} can read and write", problem)
+        _validate.fail(store.position, f"a place that {who} can read and write", problem)

@@ -131,5 +131,5 @@ def write_shared_parts(
     if damaged:
         shared.with_damaged(damaged).write(run)
         allowed = "parts as they were written; resume (--resume) makes others again"
-        _validate.fail(shared.store.place, allowed, f"others: {', '.join(damaged)}")
+        _validate.fail(shared.store.position, allowed, f"others: {', '.join(damaged)}")
     return shared

@@ -29,6 +29,7 @@ COMMANDS = {
     "compare": "Compare records with synthetic ones. For the data holder's eyes only: nothing here "
     "is private.",
     "fit": "Train a model on private records by DP-SGD with mixup. Spends the budget.",
+    "report": "Write a page about a release, or a model, that people can read, check and sign.",
     "audit": "Run the code of a plan on worst-case records and bound epsilon from below. Exit status 1 if "
     "the guarantee is violated.",
     "ledger": "Keep account of what data sets have spent. Private to their holder.",

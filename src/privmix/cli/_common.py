@@ -25,6 +25,7 @@ from privmix.cli._app import app as app
 from privmix.foreign.files import MOST_JSON_BYTES, read_file
 from privmix.mechanism import DESIGNS
 from privmix.schema import Schema
+from privmix.schema.table import PLAIN, TextFormat
 
 if TYPE_CHECKING:
     from privmix.preprocess import Step
@@ -52,6 +53,13 @@ Design = Annotated[
     str | None, typer.Option(help=f"One of {', '.join(DESIGNS)} [auto: see plan --explain].")
 ]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="Schema file (JSON).")]
+FormatOf = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema",
+        help='Schema file (JSON) whose "format" says how a file of delimited text is written.',
+    ),
+]
 LabelColumns = Annotated[
     list[str] | None,
     typer.Option(
@@ -133,7 +141,12 @@ def write_text(path: Path, text: str, *, new: bool = False, mode: int = 0o666) -
 
 
 def read_schema(path: Path) -> Schema:
-    return Schema.from_json(read_text(path), place=str(path))
+    return Schema.from_json(read_text(path), position=str(path))
+
+
+def text_format(schema: Path | None) -> TextFormat:
+    """Return how files of delimited text are written, as a schema says."""
+    return PLAIN if schema is None else read_schema(schema).text_format
 
 
 def warn_of(guarantee: Guarantee) -> None:
@@ -150,6 +163,19 @@ def note_centring(steps: Sequence[Step] | None) -> None:
 
 def print_json(value: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def print_made(
+    facts: dict[str, Any], guarantee: Guarantee, folder: object, *, as_json: bool
+) -> None:
+    """Print what was made, with its digest among the facts, and what it guarantees."""
+    if as_json:
+        print_json({**facts, "guarantee": guarantee.model_dump(mode="json")})
+        return
+    print_facts(facts)
+    for line in guarantee.lines():
+        OUT.print(line)
+    OUT.print(verify_command_line(folder, facts["digest"]))
 
 
 def verify_command_line(folder: object, digest: str) -> str:
@@ -170,7 +196,7 @@ def print_facts(facts: dict[str, Any]) -> None:
 
 
 class Pace:
-    """How fast a piece of work goes, from the first report on: what came before does not count."""
+    """How fast work goes, from the first report on: what came before does not count."""
 
     def __init__(self, unit: str) -> None:
         self._unit = unit

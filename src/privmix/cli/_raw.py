@@ -14,6 +14,7 @@ from privmix.cli._common import ERR, progress_bar, refuse_without, status_line
 from privmix.inputs.delimited import is_delimited, readable, suffix_of
 from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares
 from privmix.schema import Schema
+from privmix.schema.table import PLAIN, TextFormat
 
 if TYPE_CHECKING:
     from privmix.features.extraction import Extracted
@@ -39,6 +40,18 @@ Device = Annotated[
     str | None, typer.Option(help="Device of the extractor, such as cpu [a GPU if there is one].")
 ]
 
+AllowDownload = Annotated[
+    bool,
+    typer.Option(
+        "--allow-download", help="Let the extractor that the certificate names be downloaded."
+    ),
+]
+FeaturesAsGiven = Annotated[
+    bool,
+    typer.Option(
+        "--features-as-given", help="Take the file's vectors for the model's kind of features."
+    ),
+]
 MaxBadShare = Annotated[
     float | None,
     typer.Option(
@@ -110,8 +123,12 @@ def open_raw(
     max_missed_share: float = MAX_MISSED_SHARE,
     target: Target = "class",
     classes: Any = (),
+    form: TextFormat = PLAIN,
 ) -> RawRecords:
-    """Open raw records of the extractor's kind; ``on_bad_record`` where a command has that option."""
+    """Open raw records of the extractor's kind; ``on_bad_record`` where a command has that option.
+
+    ``form`` says how a file of texts is written; a table's extractor knows how its files are.
+    """
     from privmix.inputs.raw import open_records
     from privmix.inputs.readers import label_names
 
@@ -144,6 +161,7 @@ def open_raw(
         on_bad_record=on_bad_record or "error",  # type: ignore[arg-type]
         max_bad_share=max_bad_share,
         max_missed_share=max_missed_share,
+        form=form,
     )
     if on_bad_record is None:
         records.remedy = ""

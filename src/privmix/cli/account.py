@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from privmix import _validate
-from privmix.accounting import format_epsilon
+from privmix.accounting import Event, format_epsilon
 from privmix.accounting.guarantee import number
 from privmix.cli._common import (
     OUT,
@@ -21,6 +21,7 @@ from privmix.cli._common import (
     refuse_beside,
 )
 from privmix.cli._flags import with_flags
+from privmix.cli._plots import Plot, check_plot, draw_guarantee
 from privmix.mechanism import DESIGNS, ReleaseConfig
 from privmix.planning.flags import design_options
 from privmix.planning.options import DESIGN_FLAGS
@@ -55,6 +56,7 @@ def account_command(
     num_records: Annotated[int | None, typer.Option(help="Records; not for stratified.")] = None,
     num_classes: Annotated[int | None, typer.Option(help="Classes, for --classes-per-row.")] = None,
     given: AccountedFlags,
+    plot: Plot = None,
     as_json: Json = False,
 ) -> None:
     """State what a mechanism costs, by every accountant.
@@ -66,29 +68,35 @@ def account_command(
         privmix account --design stratified --rows-per-class 1500 --sampling-prob 0.0427
         --noise-multiplier 1.26 --delta 1e-5
 
-        privmix account --release january/ --release model/ --delta 1e-5
+        privmix account --release january/ --release model/ --delta 1e-5 --plot cost.svg
 
     """
     asked = locals()
+    check_plot(plot)
+    event: Event | None
     if releases:
         others = among(("design", "noise_multiplier", "num_records", "num_classes"), asked)
         refuse_beside("--release", others | given)
-        told = _account_folders(releases, delta, group_size)
+        told, event = _account_folders(releases, delta, group_size)
     else:
         config = _account_config(design, noise_multiplier, num_records, num_classes, **given)
-        told = {"design": design, **cost(config.event, delta, group_size)}
+        event = config.event
+        told = {"design": design, **cost(event, delta, group_size)}
         if (claimed := config.claimed_event) is not None:
             told["claimed_by_paper"] = claim(claimed, delta)
     if as_json:
         print_json(told)
     else:
         _print_account(told, delta, group_size)
-    if "protects_nobody" in told:
+    if event is None:
         raise typer.Exit(1)
+    draw_guarantee(plot, event)
 
 
-def _account_folders(folders: list[Path], delta: float, group_size: int | None) -> dict[str, Any]:
-    """State what folders cost together; nothing does of one that protects nobody."""
+def _account_folders(
+    folders: list[Path], delta: float, group_size: int | None
+) -> tuple[dict[str, Any], Event | None]:
+    """State what folders cost together, and their event; nothing does of one that protects nobody."""
     from privmix.spending import distinct, read_spent, together
 
     _validate.delta("--delta", delta)
@@ -104,14 +112,10 @@ def _account_folders(folders: list[Path], delta: float, group_size: int | None) 
     if again := [spent[n].folder for n in repeated]:
         told["counted_once"] = again
     if nobody := [one.folder for one in once if not one.private]:
-        return {
-            "epsilon": None,
-            "delta": delta,
-            "private": False,
-            "protects_nobody": nobody,
-            **told,
-        }
-    return cost(together(once), delta, group_size) | told
+        nothing = {"epsilon": None, "delta": delta, "private": False, "protects_nobody": nobody}
+        return nothing | told, None
+    event = together(once)
+    return cost(event, delta, group_size) | told, event
 
 
 def _print_account(told: dict[str, Any], delta: float, group_size: int | None) -> None:

@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 from privmix import _validate
-from privmix.cli._common import ERR, OUT, Json, app, print_json, status_line, write_text
+from privmix.cli._common import (
+    ERR,
+    OUT,
+    Json,
+    app,
+    print_json,
+    read_schema,
+    status_line,
+    write_text,
+)
 
 
 @app.command("compare", no_args_is_help=True)
@@ -25,6 +34,13 @@ def compare_command(
     label: Annotated[
         str, typer.Option(help="Name of REAL's label column; SYNTHETIC's may be another.")
     ] = "label",
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            "--schema",
+            help="Schema file (JSON): types of the columns, what is missing, the format of REAL.",
+        ),
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page here as well.")] = None,
     seed: Annotated[int, typer.Option(help="Of the samples and models.")] = 0,
     as_json: Json = False,
@@ -37,7 +53,7 @@ def compare_command(
     Examples:
         privmix compare patients.parquet synthetic.parquet --label died
 
-        privmix compare patients.parquet release/ --label died --html comparison.html
+        privmix compare patients.csv release/ --label died --schema schema.json --html comparison.html
 
     """
     from privmix.comparing.measures import WARNING, compare
@@ -46,13 +62,14 @@ def compare_command(
 
     if html is not None and html.exists():
         _validate.fail("--html", "a new file", f"{html}, which exists")
-    records = read_columns(real, label)
+    facts = None if schema is None else read_schema(schema)
+    records = read_columns(real, label, facts)
     ERR.print(WARNING, markup=False)
     with status_line("comparing"):
         if synthetic.is_dir():
-            made = draw_columns(synthetic, max(records.num_rows, 1000), seed, label)
+            made = draw_columns(synthetic, max(records.num_rows, 1000), seed, label, facts)
         else:
-            made = read_synthetic(synthetic, label)
+            made = read_synthetic(synthetic, label, facts)
         found = compare(records, made, label, seed=seed)
     if html is not None:
         write_text(html, to_html(found), new=True)

@@ -15,6 +15,7 @@ from privmix.accounting.guarantee import NOT_PRIVATE
 from privmix.cli._common import (
     ERR,
     FeaturesKey,
+    FormatOf,
     Json,
     LabelColumns,
     LabelKey,
@@ -23,10 +24,13 @@ from privmix.cli._common import (
     print_json,
     progress_bar,
     status_line,
+    text_format,
 )
 from privmix.cli._raw import (
+    AllowDownload,
     Device,
     ExtractorSpec,
+    FeaturesAsGiven,
     ImageColumn,
     MaxBadShare,
     MaxMissedShare,
@@ -65,6 +69,7 @@ def evaluate_command(
     image_column: ImageColumn = None,
     extractor: ExtractorSpec = None,
     device: Device = None,
+    schema: FormatOf = None,
     unit_column: Annotated[
         str | None,
         typer.Option(
@@ -80,18 +85,8 @@ def evaluate_command(
     ] = "wrong",
     max_bad_share: MaxBadShare = None,
     max_missed_share: MaxMissedShare = None,
-    allow_download: Annotated[
-        bool,
-        typer.Option(
-            "--allow-download", help="Let the extractor that the certificate names be downloaded."
-        ),
-    ] = False,
-    features_as_given: Annotated[
-        bool,
-        typer.Option(
-            "--features-as-given", help="Take TEST's vectors for the model's kind of features."
-        ),
-    ] = False,
+    allow_download: AllowDownload = False,
+    features_as_given: FeaturesAsGiven = False,
     as_json: Json = False,
 ) -> None:
     """Measure a model on labelled test data. The numbers are about the test set, not protected.
@@ -156,6 +151,7 @@ def evaluate_command(
             max_missed_share=shares.missed,
             target=scored.target,
             classes=scored.classes,
+            form=text_format(schema),
         )
         records.remedy = REMEDY
         with progress_bar("records") as progress:
@@ -177,6 +173,7 @@ def evaluate_command(
             label_key=label_key,
             target=scored.target,
             unit_column=unit_column,
+            form=text_format(schema),
         )
         check_names(str(source), data.feature_names, scored.feature_names, "the model")
         features, labels = data.features, data.labels
@@ -240,7 +237,7 @@ def _usable(features: Any, labels: Any, scored: _Scored, *, strict: bool) -> NDA
         rule = LABEL_RULES[scored.target]
         vectors = np.asarray(labels, dtype=np.float64).reshape(len(labels), -1)
         good = np.asarray(np.all(rule.holds(vectors), axis=1))
-        allowed = f"finite features, and a label of {rule.allowed}"
+        allowed = f"finite features, and a label of {rule.expected}"
     if features.dtype.kind == "f":
         good &= np.isfinite(features).reshape(len(features), -1).all(axis=1)
     if strict and not good.all():

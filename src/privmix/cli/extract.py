@@ -32,6 +32,7 @@ from privmix.cli._raw import (
     load_extractor,
     open_raw,
 )
+from privmix.schema.table import PLAIN
 
 
 @app.command("extract", no_args_is_help=True)
@@ -89,6 +90,7 @@ def extract_command(
         max_missed_share=shares.missed,
         target=target,
         classes=() if facts is None else facts.classes,
+        form=PLAIN if facts is None else facts.text_format,
     )
     names = label or ["label"]
     if facts is not None and target != "class" and len(names) != facts.num_classes:

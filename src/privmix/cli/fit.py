@@ -14,7 +14,6 @@ import typer
 from privmix import _validate
 from privmix.cli._common import (
     ERR,
-    OUT,
     FeaturesKey,
     Json,
     LabelColumns,
@@ -23,16 +22,15 @@ from privmix.cli._common import (
     SchemaFile,
     UnitColumn,
     app,
-    print_facts,
-    print_json,
+    print_made,
     progress_bar,
     read_schema,
     refuse_beside,
     refuse_without,
-    verify_command_line,
     warn_of,
 )
 from privmix.cli._flags import LedgerFlags, with_flags
+from privmix.cli._plots import Plot, check_plot, draw_training
 from privmix.cli._raw import (
     ExtractorSpec,
     ImageColumn,
@@ -51,6 +49,7 @@ from privmix.cli._raw import (
 from privmix.inputs.owners import match_units
 from privmix.planning.plan import PrivacyUnit
 from privmix.schema import Schema
+from privmix.schema.table import PLAIN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,6 +83,13 @@ def fit_command(
     learning_rate: Annotated[float, typer.Option(help="Step width.")] = 1.0,
     momentum: Annotated[float, typer.Option(help="Share of the last update kept.")] = 0.0,
     clip_norm: Annotated[float, typer.Option(help="Bound on a record's gradient.")] = 1.0,
+    class_weight: Annotated[
+        str | None,
+        typer.Option(
+            help="linear: what a record's loss counts by its class: balanced, by the schema's "
+            "class_balance, or a number for each class, as in 1,9 [all alike]."
+        ),
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option(help=f"{', '.join(_METHODS)} [dp-mix-self for images, else plain]."),
@@ -131,6 +137,7 @@ def fit_command(
     test_seed: Annotated[
         int | None, typer.Option(help="Tests only: repeatable, NOT PRIVATE.")
     ] = None,
+    plot: Plot = None,
     as_json: Json = False,
 ) -> None:
     """Train a model on private records by DP-SGD with mixup. Spends the budget.
@@ -173,6 +180,7 @@ def fit_command(
     from privmix.running.journal import RunFolder, check_out
     from privmix.running.ledger import ledger_charge
 
+    check_plot(plot)
     check_source(source)
     shares = asked_shares(None, max_missed_share, extractor=extractor)
     if charged.ledger is None:
@@ -189,6 +197,7 @@ def fit_command(
     names, num_records, target = _public_facts(classes, num_records, facts)
     PrivacyUnit(unit_column, max_records_per_unit).check("add_or_remove_one")
     feature_names = None if facts is None else facts.feature_names
+    form = PLAIN if facts is None else facts.text_format
     raw: RawRecords | None = None
     identity: ExtractorIdentity | None = None
     shape: tuple[int, ...]
@@ -208,6 +217,7 @@ def fit_command(
             max_missed_share=shares.missed,
             target=target,
             classes=names,
+            form=form,
         )
         if target == "class" and label is None and not knows_labels(source):
             _validate.fail("--label", "the name of the label column", "nothing")
@@ -227,6 +237,7 @@ def fit_command(
             target=target,
             unit_column=unit_column,
             bytes_apart=True,
+            form=form,
         )
         check_names(str(source), data.feature_names, feature_names, "the schema's feature_names")
         shape = tuple(data.features.shape[1:])
@@ -252,6 +263,7 @@ def fit_command(
         learning_rate=learning_rate,
         momentum=momentum,
         clip_norm=clip_norm,
+        class_weight=_class_weight(class_weight, facts),
         augmentation=augmentation,
         target=target,
         unit_column=unit_column,
@@ -295,6 +307,7 @@ def fit_command(
             )
         _report_to_holder(data.units, plan)
         bar = kept.enter_context(progress_bar("steps"))
+        norms: dict[int, float] = {}
         trained = fit(
             data.features,
             data.labels,
@@ -312,7 +325,9 @@ def fit_command(
             extractor=identity,
             feature_names=feature_names,
             progress=_with_epsilon(bar, plan),
+            watch=norms.__setitem__,
         )
+    draw_training(plot, plan, norms)
     certificate = trained.certificate
     guarantee = certificate.guarantee
     warn_of(guarantee)
@@ -326,13 +341,7 @@ def fit_command(
         "num_augmentations": augmentation.num_augmentations,
         "digest": certificate.digest(),
     }
-    if as_json:
-        print_json({**result, "guarantee": guarantee.model_dump(mode="json")})
-    else:
-        print_facts(result)
-        for line in guarantee.lines():
-            OUT.print(line)
-        OUT.print(verify_command_line(out, result["digest"]))
+    print_made(result, guarantee, out, as_json=as_json)
 
 
 def _public_facts(
@@ -358,6 +367,19 @@ def _classes(text: str) -> tuple[int, ...] | tuple[str, ...]:
         return tuple(int(name) for name in names)
     except ValueError:
         return names
+
+
+def _class_weight(text: str | None, schema: Schema | None) -> tuple[float, ...] | None:
+    from privmix.dpsgd.training_plan import class_weights
+
+    given: Any = text
+    if text is not None and text != "balanced":
+        try:
+            given = [float(part) for part in text.split(",")]
+        except ValueError:
+            allowed = "balanced, or a number for each class, as in 1,9"
+            _validate.fail("--class-weight", allowed, repr(text))
+    return class_weights(given, None if schema is None else schema.class_balance)
 
 
 def _augmentation(

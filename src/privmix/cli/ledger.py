@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 from privmix import _validate
 from privmix.accounting.guarantee import number
 from privmix.cli._common import OUT, Json, app, print_json, read_text, status_line, write_text
+from privmix.cli._plots import Plot, check_plot, draw
 from privmix.planning.plan import ReleasePlan
 from privmix.running.ledger import Balance, Charge, Draw, Ledger, read_export
 from privmix.running.ledger_account import PLANNED_RULE, RULE, shown
@@ -21,6 +23,7 @@ ledger_app = typer.Typer(
 app.add_typer(ledger_app, name="ledger")
 LedgerFile = Annotated[Path, typer.Option("--ledger", help="Ledger file (SQLite).")]
 DatasetId = Annotated[str, typer.Option(help="The data set's declared name.")]
+_MOST_PLOTTED = 6
 Who = Annotated[str | None, typer.Option(help="By whom, in free text [the login name].")]
 
 
@@ -49,19 +52,30 @@ def ledger_open_command(
 def ledger_show_command(
     ledger: LedgerFile,
     dataset_id: Annotated[str | None, typer.Option(help="One data set only.")] = None,
+    plot: Plot = None,
     as_json: Json = False,
 ) -> None:
     """Show what has been spent: every charge, what it costs alone and with those before it.
 
     Example:
-        privmix ledger show --ledger ledger.db
+        privmix ledger show --ledger ledger.db --plot budget.svg
 
     """
+    check_plot(plot)
     book = _existing(ledger)
     shown_balances = (
         list(book.balances().values()) if dataset_id is None else [book.balance(dataset_id)]
     )
     _print_balances(shown_balances, book.head(), as_json)
+    if plot is not None:
+        from privmix.plotting import plot_budget
+
+        if not shown_balances:
+            _validate.fail("--plot", "a ledger with a data set", "an empty one")
+        if len(shown_balances) > _MOST_PLOTTED:
+            allowed = f"--dataset-id, or at most {_MOST_PLOTTED} data sets"
+            _validate.fail("--plot", allowed, len(shown_balances))
+        draw(plot, *(partial(plot_budget, balance) for balance in shown_balances))
 
 
 @ledger_app.command("charge", no_args_is_help=True)
@@ -125,7 +139,7 @@ def ledger_reserve_command(
     from privmix.engine import recheck_plan
 
     book = _existing(ledger)
-    made = [ReleasePlan.from_json(read_text(plan), place=str(plan)) for plan in plans]
+    made = [ReleasePlan.from_json(read_text(plan), position=str(plan)) for plan in plans]
     for plan in made:
         recheck_plan(plan)
     named = name or ", ".join(str(plan) for plan in plans)
@@ -146,11 +160,13 @@ def ledger_export_command(
         privmix ledger export --ledger ledger.db --out ledger.json
 
     """
-    text = _existing(ledger).to_json() + "\n"
+    book = _existing(ledger)
+    text = book.to_json() + "\n"
     if out is None:
         typer.echo(text, nl=False)
         return
     write_text(out, text, new=True, mode=0o600)
+    OUT.print(f"wrote {out}: {len(book.balances())} data sets, head {book.head()}")
 
 
 @ledger_app.command("import", no_args_is_help=True)
@@ -169,9 +185,9 @@ def ledger_import_command(
 
     """
     text = read_text(source)
-    read_export(text, place=str(source))  # before a ledger is made for it
+    read_export(text, position=str(source))  # before a ledger is made for it
     book = Ledger(ledger)
-    count = book.import_json(text, place=str(source))
+    count = book.import_json(text, position=str(source))
     last = len(book.balances())
     told = f"{count} new entries" if count else "nothing new: the ledger has all of these entries"
     OUT.print(f"{told}; {last} data sets, head {book.head()}")
@@ -254,9 +270,9 @@ def _print_balance(balance: Balance) -> None:
             f"    epsilon {shown(charge.epsilon_alone)} alone, {shown(charge.epsilon_spent)} composed, "
             f"{shown(charge.epsilon_planned)} if planned: {charge.mechanism}"
         )
-        for draw in charge.draws:
-            made = f" ({_sealed(draw.digest)}), plan {draw.place + 1} of entry {charge.number}"
-            _print_entry(draw.number, draw.drawn_at, draw, made)
+        for drawn in charge.draws:
+            made = f" ({_sealed(drawn.digest)}), plan {drawn.place + 1} of entry {charge.number}"
+            _print_entry(drawn.number, drawn.drawn_at, drawn, made)
 
 
 def _print_entry(number: int, at: str, entry: Charge | Draw, made: str) -> None:

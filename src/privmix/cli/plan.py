@@ -10,8 +10,6 @@ import typer
 from rich.table import Table
 
 from privmix import _validate
-from privmix.accounting.guarantee import number
-from privmix.accounting.rounding import rounded_up
 from privmix.cli._common import (
     OUT,
     Design,
@@ -30,11 +28,11 @@ from privmix.cli._common import (
     write_text,
 )
 from privmix.cli._flags import DesignFlags, RiskFlags, StepFlags, with_flags
-from privmix.mechanism import ResidualConfig
+from privmix.cli._plots import Plot, check_plot, draw, draw_guarantee
 from privmix.planning.flags import asked_risk, design_options, make_plan, preprocessing_steps
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
-from privmix.planning.rule import recommend_design
-from privmix.preprocess import Step, charged
+from privmix.planning.rule import predicted_errors, recommend_design
+from privmix.planning.summary import plan_lines
 from privmix.running.resources import parse_bytes
 
 
@@ -68,6 +66,7 @@ def plan_command(
     ] = False,
     max_memory: MaxMemory = None,
     out: Annotated[Path | None, typer.Option(help="Write the plan here, for release.")] = None,
+    plot: Plot = None,
     as_json: Json = False,
 ) -> None:
     """Plan a release from public sizes alone. Touches no data.
@@ -80,10 +79,13 @@ def plan_command(
         privmix plan --schema schema.json --epsilon 1 --delta 1e-5 --unit-column patient
         --max-records-per-unit 4
 
+        privmix plan --schema schema.json --epsilon 1 --delta 1e-5 --explain --plot designs.svg
+
         privmix plan --schema schema.json --max-tpr 0.02 --at-fpr 0.01 --delta 1e-5 --out plan.json
 
     """
     asked = locals()
+    check_plot(plot)
     facts = None if schema is None else read_schema(schema)
     sizes = {"num_records": num_records, "num_classes": num_classes, "num_features": num_features}
     for name, value in sizes.items():
@@ -93,7 +95,7 @@ def plan_command(
         if facts is not None and value is not None:
             _validate.fail(option, "nothing beside --schema, which states it", value)
         if value is not None:
-            _validate.size(name, value, place=option)
+            _validate.size(name, value, position=option)
     known: dict[str, Any] = sizes if facts is None else planned_sizes(facts)
     unit = PrivacyUnit(unit_column, max_records_per_unit)
     if explain:
@@ -103,6 +105,7 @@ def plan_command(
             allowed = "records with classes: by those designs are compared"
             _validate.fail("--explain", allowed, known.get("target", "a privacy unit"))
         _explain(known, epsilon, delta, as_json)
+        _draw_errors(plot, known, epsilon, delta)
         return
     if out is not None and schema is None:
         _validate.fail("--out", "a plan made with --schema, which a release needs", "no schema")
@@ -130,6 +133,7 @@ def plan_command(
         print_json({**plan.to_dict(), "guarantee": plan.guarantee.model_dump(mode="json")})
     else:
         OUT.print(_plan_table(plan))
+    draw_guarantee(plot, plan)
 
 
 def _explain(sizes: dict[str, Any], epsilon: float | None, delta: float, as_json: bool) -> None:
@@ -158,45 +162,26 @@ def _explain(sizes: dict[str, Any], epsilon: float | None, delta: float, as_json
         OUT.print(line)
 
 
-def _describe_step(step: Step) -> str:
-    cost = "no cost"
-    for paid in charged((step,)):
-        cost = f"noise multiplier {paid.joint_noise:.6g}"
-    return f"{step.step} ({cost})"
+def _draw_errors(
+    path: Path | None, sizes: dict[str, Any], epsilon: float | None, delta: float
+) -> None:
+    """Draw the predicted error of each design around a budget, if there is a file for it."""
+    if path is None or epsilon is None:
+        return
+    from privmix.plotting import plot_predicted_errors
+
+    epsilons = [epsilon * 2.0**power for power in range(-4, 5)]
+    found = predicted_errors(**sizes, epsilons=epsilons, delta=delta)
+    errors = {str(design): values for design, values in found.items()}
+    draw(path, lambda ax: plot_predicted_errors(errors, epsilons, ax))
 
 
 def _plan_table(plan: ReleasePlan) -> Table:
-    mechanism = plan.mechanism
     table = Table("", "", title="privmix plan", show_header=False)
-    told = plan.guarantee
-    spent = f"{number(told.epsilon)}, {number(told.delta)} ({mechanism.neighboring_relation})"
-    whose = "one record"
-    if plan.unit_column is not None:
-        whose = f"{plan.unit_column}, at most {plan.max_records_per_unit} records of each"
-    rows = [("design", plan.design), ("epsilon, delta", spent), ("protects", whose)]
-    if plan.risk is not None:
-        reached = rounded_up(plan.risk.of(plan.event), 4)
-        rows.append(("risk", f"{plan.risk.statement} ({reached:.4g})"))
-    rows += [("preprocessing", _describe_step(step)) for step in plan.preprocessing]
-    for part in mechanism.components:
-        label = part.label_noise_multiplier
-        name = f"{part.design} " if len(mechanism.components) > 1 else ""
-        rows += [
-            (f"{name}rows", str(part.num_mixtures)),
-            ("records in a row, planned", f"{part.mix_size:.6g}"),
-            ("sampling probability", f"{part.sampling_prob:.6g}"),
-            ("noise multiplier, joint", f"{part.noise_multiplier:.6g}"),
-        ]
-        if isinstance(part, ResidualConfig):
-            continue
-        rows += [
-            ("noise multiplier, features", f"{part.feature_noise_multiplier:.6g}"),
-            ("noise multiplier, labels", f"{part.labels}" if label is None else f"{label:.6g}"),
-        ]
-    rows += [
+    for name, text in (
+        *plan_lines(plan),
         ("peak memory", f"{plan.peak_memory_bytes / 1e6:.0f} MB"),
         ("disk", f"{plan.disk_bytes / 1e6:.1f} MB"),
-    ]
-    for name, text in rows:
+    ):
         table.add_row(name, text)
     return table

@@ -14,16 +14,20 @@ from privmix.accounting.guarantee import NOT_PRIVATE
 from privmix.cli._common import (
     ERR,
     FeaturesKey,
+    FormatOf,
     Json,
     app,
     print_facts,
     print_json,
     progress_bar,
     status_line,
+    text_format,
 )
 from privmix.cli._raw import (
+    AllowDownload,
     Device,
     ExtractorSpec,
+    FeaturesAsGiven,
     ImageColumn,
     TextColumn,
     check_source,
@@ -46,21 +50,12 @@ def predict_command(
     image_column: ImageColumn = None,
     extractor: ExtractorSpec = None,
     device: Device = None,
+    schema: FormatOf = None,
     ignore: Annotated[
         list[str] | None, typer.Option(help="Column of INPUT that is no feature; may be repeated.")
     ] = None,
-    allow_download: Annotated[
-        bool,
-        typer.Option(
-            "--allow-download", help="Let the extractor that the certificate names be downloaded."
-        ),
-    ] = False,
-    features_as_given: Annotated[
-        bool,
-        typer.Option(
-            "--features-as-given", help="Take INPUT's vectors for the model's kind of features."
-        ),
-    ] = False,
+    allow_download: AllowDownload = False,
+    features_as_given: FeaturesAsGiven = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the file.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -84,7 +79,7 @@ def predict_command(
     from privmix.features.named import check_features_header, same_extractor
     from privmix.inputs.extractor import FeaturesHeader
     from privmix.inputs.unlabelled import read_features
-    from privmix.learners.predictions import prediction_table
+    from privmix.learners.predictions import num_features, prediction_table
 
     _validate.one_of("--out, its ending", out.suffix, (".csv", ".parquet"))
     if out.is_dir() or not out.absolute().parent.is_dir() or (out.exists() and not replace):
@@ -101,7 +96,12 @@ def predict_command(
         with status_line("loading the extractor", always=True):
             maker = same_extractor(opened.extractor_, extractor, device, allow_download)
         records = open_raw(
-            source, maker, label=None, text_column=text_column, image_column=image_column
+            source,
+            maker,
+            label=None,
+            text_column=text_column,
+            image_column=image_column,
+            form=text_format(schema),
         )
         with progress_bar("records") as progress:
             features, _ = transform_records(records, maker, progress)
@@ -114,7 +114,14 @@ def predict_command(
             else tuple(getattr(opened, "feature_names_in_", ())) or None
         )
         names = ("features",) if header is not None else names
-        features = read_features(source, names=names, key=features_key, ignore=ignore or ())
+        features = read_features(
+            source,
+            names=names,
+            width=num_features(opened),
+            key=features_key,
+            ignore=ignore or (),
+            form=text_format(schema),
+        )
     table = prediction_table(opened, features)
     temporary = out.with_name(f".{out.name}.tmp")
     try:

@@ -13,7 +13,6 @@ from privmix import _validate
 from privmix._validate import printable
 from privmix.cli._common import (
     ERR,
-    OUT,
     Design,
     FeaturesKey,
     Json,
@@ -27,14 +26,12 @@ from privmix.cli._common import (
     among,
     app,
     note_centring,
-    print_facts,
-    print_json,
+    print_made,
     progress_bar,
     read_schema,
     read_text,
     refuse_beside,
     refuse_without,
-    verify_command_line,
     warn_of,
 )
 from privmix.cli._flags import DesignFlags, LedgerFlags, StepFlags, with_flags
@@ -184,7 +181,7 @@ def release_command(
             ("epsilon", "delta", "schema", "design", "unit_column", "max_records_per_unit"), asked
         )
         refuse_beside("--plan, which states it", others | given | flags)
-        made = ReleasePlan.from_json(read_text(plan), place=str(plan))
+        made = ReleasePlan.from_json(read_text(plan), position=str(plan))
         recheck_plan(made)
     else:
         for option, value in (("--schema", schema), ("--epsilon", epsilon), ("--delta", delta)):
@@ -240,6 +237,7 @@ def release_command(
                 max_missed_share=shares.missed,
                 target=made.data_schema.target,
                 classes=made.data_schema.classes,
+                form=made.data_schema.text_format,
             )
             source = kept.enter_context(kept_features(target, tell)) / "features.parquet"
             unit_column = unit_column and "unit"
@@ -259,6 +257,7 @@ def release_command(
             labels=labels,
             target=made.data_schema.target,
             unit_column=unit_column,
+            form=made.data_schema.text_format,
         )
         _check_names(source, data.feature_names, made.data_schema)
         with progress_bar("records") as progress:
@@ -271,7 +270,7 @@ def release_command(
                 max_bad_share=shares.bad,
                 max_memory=limit,
                 threads=threads,
-                place="--max-memory",
+                position="--max-memory",
                 progress=progress,
             )
         _report_to_holder(records, made)
@@ -314,14 +313,8 @@ def release_command(
         "delta": certificate.delta,
         "digest": published.certificate_digest,
     }
-    if as_json:
-        print_json({**result, "guarantee": guarantee.model_dump(mode="json")})
-    else:
-        print_facts(result)
-        for line in guarantee.lines():
-            OUT.print(line)
-        copy = f"a copy of {location}" if location and "://" in location else location or out
-        OUT.print(verify_command_line(copy, published.certificate_digest))
+    copy = f"a copy of {location}" if location and "://" in location else location or out
+    print_made(result, guarantee, copy, as_json=as_json)
 
 
 def _check_vectors(

@@ -74,6 +74,9 @@ def schema_command(
         ERR.print(f"left out, since no column type fits: {', '.join(left_out)}")
     if out is not None:
         write_text(out, text, new=True)
+    if source is not None and not label:
+        told = "every column becomes a feature, the label too: name that by --label, or delete its line"
+        ERR.print(f"without --label {told}")
     if as_json:
         print_json({"schema": json.loads(text), "left_out": left_out})
     elif out is None:
@@ -93,8 +96,8 @@ def _refuse_table(
         allowed = (
             f"no table beside --extractor {extractor}, which tells all there is to tell: drop "
         )
-        place = "--label or --unit-column" if source is None else "INPUT"
-        _validate.fail(place, allowed + ", ".join(words), ", ".join(words))
+        position = "--label or --unit-column" if source is None else "INPUT"
+        _validate.fail(position, allowed + ", ".join(words), ", ".join(words))
 
 
 def _what_to_do(schema: dict[str, Any]) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 from typing import Any
+
+from privmix.markup import element, page
 
 _MOST_LINES = 50
 _STYLE = (
@@ -79,20 +80,13 @@ def to_text(found: dict[str, Any]) -> str:
 
 def to_html(found: dict[str, Any]) -> str:
     """Return a comparison as one page without scripts, links or anything from elsewhere."""
-    body = [f'<p class="warning">{escape(found["warning"])}</p>']
-    for title, header, lines in tables(found):
-        cells = "".join(f"<th>{escape(text)}</th>" for text in header)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in line) + "</tr>\n"
-            for line in lines
-        )
-        body.append(f"<h2>{escape(title)}</h2>\n<table><tr>{cells}</tr>\n{rows}</table>")
-    joined = "\n".join(body)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>Records and synthetic records</title><style>{_STYLE}</style></head>\n"
-        f"<body><h1>Records and synthetic records</h1>\n{joined}\n</body></html>\n"
-    )
+    title, parts = "Records and synthetic records", []
+    for name, header, lines in tables(found):
+        heads = element("tr", [element("th", text) for text in header])
+        rows = [element("tr", [element("td", text) for text in line]) for line in lines]
+        parts += [element("h2", name), element("table", heads, rows)]
+    warning = element("p", found["warning"], class_="warning")
+    return page(title, [element("style", _STYLE)], [element("h1", title), warning, parts])
 
 
 def _number(value: float | None) -> str:

@@ -13,26 +13,33 @@ import pyarrow.parquet as pq
 
 from privmix import _validate
 from privmix.foreign.files import MOST_JSON_BYTES, read_file
+from privmix.inputs.columns import text_numbers
+from privmix.inputs.delimited import is_delimited, read_header, readable, scan_text, suffix_of
+from privmix.inputs.raw.cells import read_cells
 from privmix.learners.synthesis import synthesize
 from privmix.learners.synthetic_file import sidecar_path
+from privmix.schema import Schema
 
 _USUAL_LABEL = "label"
 
 
-def read_columns(path: Path, label: str) -> pa.Table:
+def read_columns(path: Path, label: str, schema: Schema | None = None) -> pa.Table:
     """Read a Parquet, CSV or NPZ file; vectors become columns ``x0``, ``x1`` and so on.
+
+    With a schema, cells mean what it says: its ``table`` gives columns their types and tells what is
+    missing, its classes those of the labels, its format how a file of delimited text is written.
 
     Raises:
         InvalidInputError: Another file, one that cannot be read, or one without the label.
 
     """
-    table = _read(path, label)
+    table = _read(path, label, schema)
     if label not in table.column_names:
         _validate.fail(f"{path}: label", f"a column, given by --label, named {label}", "none")
-    return _expanded(table)
+    return _typed(_expanded(table), label, schema)
 
 
-def read_synthetic(path: Path, label: str) -> pa.Table:
+def read_synthetic(path: Path, label: str, schema: Schema | None = None) -> pa.Table:
     """Read a file of synthetic records; its label column gets the name ``label``.
 
     Without a column of that name it is the one that the facts beside the file name, else
@@ -42,14 +49,15 @@ def read_synthetic(path: Path, label: str) -> pa.Table:
         InvalidInputError: As of :func:`read_columns`.
 
     """
-    table = _read(path, label)
+    table = _read(path, label, None)  # as synthesize writes it, whatever REAL's format is
     names = table.column_names
     if label in names:
-        return _expanded(table)
+        return _typed(_expanded(table), label, schema)
     own = _label_beside(path)
     if own not in names:
         _validate.fail(f"{path}: label", f"a column, given by --label, named {label}", "none")
-    return _expanded(table.rename_columns([label if name == own else name for name in names]))
+    renamed = table.rename_columns([label if name == own else name for name in names])
+    return _typed(_expanded(renamed), label, schema)
 
 
 def _label_beside(path: Path) -> str:
@@ -65,13 +73,18 @@ def _label_beside(path: Path) -> str:
     return str(names[0]) if known and names is not None else _USUAL_LABEL
 
 
-def _read(path: Path, label: str) -> pa.Table:
+def _read(path: Path, label: str, schema: Schema | None) -> pa.Table:
     """Read a table as it stands, but for arrays, whose labels are called ``label``."""
     _validate.regular_file(path)
     suffix = path.suffix.lower()
     try:
         if suffix == ".parquet":
             table = pq.read_table(path)
+        elif schema is not None and is_delimited(path):
+            form = schema.text_format
+            names = read_header(path, form, [label])
+            with readable(path, suffix_of(path)):
+                table = pa.concat_tables(scan_text(path, names, form))
         elif suffix == ".csv":
             table = pa_csv.read_csv(path)
         elif suffix == ".npz":
@@ -84,9 +97,35 @@ def _read(path: Path, label: str) -> pa.Table:
     return table
 
 
-def draw_columns(folder: Path, num_records: int, seed: int, label: str) -> pa.Table:
+def draw_columns(
+    folder: Path, num_records: int, seed: int, label: str, schema: Schema | None = None
+) -> pa.Table:
     """Draw synthetic records from a release, as columns."""
-    return synthesize(folder, num_records, seed=seed, label=label).to_arrow()
+    drawn = synthesize(folder, num_records, seed=seed, label=label).to_arrow()
+    return _typed(drawn, label, schema)
+
+
+def _typed(table: pa.Table, label: str, schema: Schema | None) -> pa.Table:
+    """Give columns the types that a schema states, so that those of both sides are the same."""
+    if schema is None:
+        return table
+    labels = table[label]
+    if schema.table is not None:
+        typed = read_cells(table, schema.table).table
+    else:
+        typed = table.drop_columns([label])
+        if typed.num_columns and all(pa.types.is_binary(kind) for kind in typed.schema.types):
+            numbers = text_numbers(Path(label), typed, schema.text_format)
+            typed = pa.table(list(numbers.T), names=typed.column_names)
+    if schema.target == "class":
+        written = {str(value): value for value in schema.classes}
+        found = labels.cast(pa.string()).to_pylist()
+        bare = [None if text is None else text.strip() for text in found]
+        labels = pa.array([None if text is None else written.get(text) for text in bare])
+    elif pa.types.is_binary(labels.type):
+        numbers = text_numbers(Path(label), pa.table({label: labels}), schema.text_format)
+        labels = pa.array(numbers[:, 0])
+    return typed.append_column(label, labels)
 
 
 def _arrays(path: Path, label: str) -> pa.Table:

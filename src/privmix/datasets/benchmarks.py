@@ -87,8 +87,8 @@ def load_dataset(
     if given is not None:
         base = Path(given)
         if not base.is_dir():
-            place = "folder" if folder is not None else DATA_VARIABLE
-            _validate.fail(place, "an existing folder", str(given))
+            position = "folder" if folder is not None else DATA_VARIABLE
+            _validate.fail(position, "an existing folder", str(given))
         if source.read_local is not None and all((base / n).is_file() for n in source.local):
             return source.read_local([base / n for n in source.local])
         paths = [base / _base_name(file) for file in source.files]

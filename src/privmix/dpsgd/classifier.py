@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,7 @@ from privmix import _validate
 from privmix.dpsgd.augmentation import AugmentationPlan
 from privmix.dpsgd.head import FeatureCache, LinearHead
 from privmix.dpsgd.trainer import fit
-from privmix.dpsgd.training_plan import plan_training
+from privmix.dpsgd.training_plan import class_weights, plan_training
 from privmix.dpsgd.training_records import as_inputs
 from privmix.inputs.feature_names import check_names, names_of
 
@@ -38,9 +38,16 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         batch_size: Expected number of records in a step.
         epochs: Expected number of times that a record takes part.
         augmentation: By default DP-Mix-Self for images, and the record itself for features.
-        learning_rate, momentum, clip_norm: See :class:`TrainingConfig`.
-        unit_column, max_records_per_unit: See :func:`plan_training`; ``fit`` is then told the owners.
-        feature_cache, device: See :class:`LinearHead`.
+        learning_rate: See :class:`TrainingConfig`.
+        momentum: As there.
+        clip_norm: As there.
+        class_weight: What the loss of a record of each class counts, a number for each; see
+            :class:`TrainingConfig`. ``balanced`` with ``class_balance``: one over a class's share.
+        class_balance: Public shares of the classes.
+        unit_column: See :func:`plan_training`; ``fit`` is then told the owners.
+        max_records_per_unit: As there.
+        feature_cache: See :class:`LinearHead`.
+        device: As there.
         out: Folder for the model and its certificate; a temporary one by default.
         ledger: Ledger file that each ``fit`` is charged to before anything is drawn, those of a grid
             search or a cross-validation too. Without one, a second ``fit`` or release in a
@@ -70,6 +77,8 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: float = 1.0,
         momentum: float = 0.0,
         clip_norm: float = 1.0,
+        class_weight: Sequence[float] | Literal["balanced"] | None = None,
+        class_balance: Sequence[float] | None = None,
         unit_column: str | None = None,
         max_records_per_unit: int | None = None,
         feature_cache: FeatureCache = "none",
@@ -86,6 +95,7 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes, self.num_records = classes, num_records
         self.batch_size, self.epochs, self.augmentation = batch_size, epochs, augmentation
         self.learning_rate, self.momentum, self.clip_norm = learning_rate, momentum, clip_norm
+        self.class_weight, self.class_balance = class_weight, class_balance
         self.unit_column, self.max_records_per_unit = unit_column, max_records_per_unit
         self.feature_cache, self.device, self.out = feature_cache, device, out
         self.ledger, self.dataset_id = ledger, dataset_id
@@ -117,6 +127,7 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             learning_rate=self.learning_rate,
             momentum=self.momentum,
             clip_norm=self.clip_norm,
+            class_weight=class_weights(self.class_weight, self.class_balance),
             unit_column=self.unit_column,
             max_records_per_unit=self.max_records_per_unit,
             augmentation=self.augmentation or default,

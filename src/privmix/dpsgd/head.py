@@ -173,7 +173,9 @@ class HeadGradients:
             parts = [self._features(int(record), step) for record in units[start : start + rows]]
             features = torch.stack([part.inputs for part in parts])
             targets = torch.stack([part.targets for part in parts])
-            clipped_head_sum(features, targets, weights, self._head_grid, total)
+            clipped_head_sum(
+                features, targets, weights, self._head_grid, total, config.class_weight
+            )
         return total.shifted(self._head_grid.shift).reshape(-1)
 
     def mean_gradients(
@@ -188,6 +190,10 @@ class HeadGradients:
             features, targets = self._features(int(unit), step)
             inputs = torch.cat([features.double(), features.new_ones(len(features), 1)], dim=1)
             residuals = torch.softmax(inputs @ weights.T, dim=1) - targets
+            if (counts := self._config.class_weight) is not None:
+                residuals = (
+                    residuals * (targets.double() @ targets.new_tensor(counts).double())[:, None]
+                )
             yield (residuals.T @ inputs / len(inputs)).reshape(-1)
 
     def _features(self, record: int, step: int) -> Samples:

@@ -7,7 +7,8 @@ intercept among them. Hence
     || mean_k r_k f_k' ||^2 = sum_kl (r_k . r_l) (f_k . f_l) / K^2,
 
 and the sum of the clipped mean gradients is a single product of two matrices with one row for each
-augmentation. No gradient of a single record is ever formed.
+augmentation. No gradient of a single record needs to be formed. (Where augmentations are many and
+parameters not too many, that is quicker all the same: ``formed_gradients``.)
 
 Factors are integers: F_k = rint(2^b f_k) with an exponent b of the record's own, R_k = rint(s r_k)
 with a factor s that does the clipping. Gram matrices of features and the final sum are products of
@@ -28,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privmix.compiling import kernel
+from privmix.dpsgd.formed_gradients import forming_is_quicker, sum_of_formed
 from privmix.dpsgd.grid import ExactSum, HeadGrid
 from privmix.running.resources import default_threads, torch_pool
 
@@ -44,6 +46,7 @@ def clipped_head_sum(
     weights: NDArray[np.float64],
     grid: HeadGrid,
     total: ExactSum | None = None,
+    class_weight: Sequence[float] | None = None,
 ) -> ExactSum:
     """Sum the clipped mean gradients of a batch of records, on the fine grid of :class:`HeadGrid`.
 
@@ -54,6 +57,8 @@ def clipped_head_sum(
         weights: (num_classes, num_features + 1), the intercepts last.
         grid: The plan's: its clip norm, K and number of parameters, which shapes must agree with.
         total: A sum to add to.
+        class_weight: Of each class: what a view's loss counts, by its label weights. It comes before
+            clipping, so that the bound on a record's gradient stays what it is.
 
     Returns:
         ``total``, or a new sum, of shape (num_classes, num_features + 1).
@@ -69,24 +74,32 @@ def clipped_head_sum(
         raise ValueError(f"K, parameters and targets' shape are {found}, planned were {due}")
     if total is None:
         total = ExactSum(torch.empty(weights.shape, device=features.device))
+    counts = np.asarray(() if class_weight is None else class_weight, dtype=np.float64)
+    on_processor = features.device.type == "cpu"
+    formed = on_processor and forming_is_quicker(views, weights.size)
+    way = sum_of_formed if formed else _sum_of_runs
+    add = partial(way, weights=weights, grid=grid, class_weight=counts)
     rows = max(1, _ROWS // features.shape[1])
     starts = range(0, len(features), rows)
     runs = [(features[start : start + rows], targets[start : start + rows]) for start in starts]
     if not runs:
         return total
-    if features.device.type != "cpu":
-        total.merge(_sum_of_runs(runs, weights, grid))
+    if not on_processor:
+        total.merge(add(runs))
         return total
     threads = min(default_threads(), len(runs))
     shares = [runs[i::threads] for i in range(threads)]
     with torch_pool(threads) as pool:
-        for part in pool.map(partial(_sum_of_runs, weights=weights, grid=grid), shares):
+        for part in pool.map(add, shares):
             total.merge(part)
     return total
 
 
 def _sum_of_runs(
-    runs: Sequence[tuple[Tensor, Tensor]], weights: NDArray[np.float64], grid: HeadGrid
+    runs: Sequence[tuple[Tensor, Tensor]],
+    weights: NDArray[np.float64],
+    grid: HeadGrid,
+    class_weight: NDArray[np.float64],
 ) -> ExactSum:
     """Sum the clipped gradients of runs of records, given as features and targets."""
     import torch
@@ -111,6 +124,7 @@ def _sum_of_runs(
             scores.cpu().numpy(),
             intercept,
             np.ascontiguousarray(targets.double().cpu().numpy()),
+            class_weight,
             gram.cpu().numpy(),
             np.ldexp(1.0, grid.exponent - exponents),
             grid.bound,
@@ -164,6 +178,7 @@ def _integer_residuals(
     scores: NDArray[np.float32],
     intercept: NDArray[np.float64],
     targets: NDArray[np.float64],
+    class_weight: NDArray[np.float64],
     gram: NDArray[np.float64],
     full_scale: NDArray[np.float64],
     bound: float,
@@ -199,6 +214,13 @@ def _integer_residuals(
             for k in range(num_views):
                 share = residuals[c, k] / mass[k] - targets[i, k, c] if finite else 0.0
                 residuals[c, k] = share
+        if class_weight.size:
+            for k in range(num_views):
+                count = 0.0
+                for c in range(num_classes):
+                    count += targets[i, k, c] * class_weight[c]
+                for c in range(num_classes):
+                    residuals[c, k] *= count
         inner = np.zeros((num_views, num_views))
         for c in range(num_classes):
             row = residuals[c]

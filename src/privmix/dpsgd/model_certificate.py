@@ -10,9 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import platform
 import re
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -25,14 +23,18 @@ from privmix import _validate
 from privmix._validate import FrozenModel, InvalidInputError
 from privmix.accounting import Event, Reading
 from privmix.accounting.events import NeighboringRelation
-from privmix.accounting.guarantee import FALSE_ALARMS, Guarantee
 from privmix.accounting.stated import Statement, TradeoffCurve, statements
 from privmix.dpsgd.grid import HeadGrid, SumGrid, network_grid
 from privmix.dpsgd.training_plan import TrainingConfig, TrainingPlan
 from privmix.foreign.files import MOST_JSON_BYTES, ForeignFolder
 from privmix.foreign.tensors import read_tensors
 from privmix.inputs.extractor import ExtractorIdentity
-from privmix.publishing.certificate import FILE_NAME, check_versions, disagreements
+from privmix.publishing.certificate import (
+    FILE_NAME,
+    check_versions,
+    disagreements,
+    stated_fields,
+)
 from privmix.publishing.folder import check_listed
 from privmix.publishing.sealing import Sealable
 from privmix.publishing.signature import check_origin
@@ -115,6 +117,7 @@ class ModelCertificate(Sealable):
 
     """
 
+    _what: ClassVar[Literal["release", "model"]] = "model"
     _omitted_if_default: ClassVar[tuple[str, ...]] = (
         "unit_column",
         "max_records_per_unit",
@@ -156,6 +159,11 @@ class ModelCertificate(Sealable):
             _validate.fail("feature_names", "names, none empty", "an empty one")
         return self
 
+    @property
+    def num_records(self) -> int:
+        """The public number of records that was planned for."""
+        return self.config.num_records
+
     @classmethod
     def for_plan(
         cls,
@@ -196,42 +204,17 @@ class ModelCertificate(Sealable):
         made = cls(
             private=private,
             statement="",
-            privacy_unit="record" if plan.unit_column is None else "unit",
-            unit_column=plan.unit_column,
-            max_records_per_unit=plan.max_records_per_unit,
             neighboring_relation=config.event.neighboring_relation,
-            epsilon=stated.epsilon,
-            delta=plan.delta,
             config=config,
-            event=plan.event,
-            accountants=stated.accountants,
-            epsilon_by_delta=stated.epsilon_by_delta,
-            tradeoff_curve=stated.tradeoff_curve,
             gradient_sensitivity=sensitivity,
             gradient_noise_stddev=config.noise_multiplier * sensitivity,
             model=model,
             extractor=extractor,
             feature_names=feature_names,
-            library_versions={name: version(name) for name in _LIBRARIES}
-            | {"python": platform.python_version()},
+            **stated_fields(plan, stated, _LIBRARIES),
             files=files,
         )
         return made.sealed(private=private, files=files)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is guaranteed, in words."""
-        return Guarantee.of(
-            self.epsilon,
-            self.delta,
-            self.neighboring_relation,
-            num_records=self.config.num_records,
-            private=self.private,
-            what="model",
-            unit_column=self.unit_column,
-            max_records_per_unit=self.max_records_per_unit,
-            true_positive_rate=self.tradeoff_curve.true_positive_rate(FALSE_ALARMS),
-        )
 
     def to_plan(self) -> TrainingPlan:
         """Return the plan that the certificate states."""
@@ -239,9 +222,9 @@ class ModelCertificate(Sealable):
             config=self.config,
             epsilon=self.epsilon,
             delta=self.delta,
-            accountants=self.accountants,
             unit_column=self.unit_column,
             max_records_per_unit=self.max_records_per_unit,
+            accountants=self.accountants,
         )
 
     def recheck(self) -> list[str]:
@@ -286,7 +269,7 @@ def _metadata(certificate: ModelCertificate) -> dict[str, str]:
 
 def read_certificate(folder: str | Path) -> ModelCertificate:
     """Read a model folder's certificate; InvalidInputError if there is none."""
-    return ModelCertificate.from_json(_certificate_bytes(ForeignFolder(folder)), place=FILE_NAME)
+    return ModelCertificate.from_json(_certificate_bytes(ForeignFolder(folder)), position=FILE_NAME)
 
 
 def _certificate_bytes(files: ForeignFolder) -> bytes:
@@ -301,11 +284,11 @@ def read_state(folder: str | Path) -> dict[str, NDArray[Any]]:
 
 
 def _read_state(files: ForeignFolder) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    allowed, place = "a model file of privmix.dpsgd", files.place(MODEL_NAME)
+    allowed, position = "a model file of privmix.dpsgd", files.position(MODEL_NAME)
     content = files.read(MODEL_NAME, default_memory() // 2)
-    tensors, metadata = read_tensors(content, place, allowed)
+    tensors, metadata = read_tensors(content, position, allowed)
     if _HEADER not in metadata:
-        _validate.fail(place, allowed, "another one")
+        _validate.fail(position, allowed, "another one")
     return tensors, metadata
 
 
@@ -365,7 +348,7 @@ def _verified(folder: str | Path, find_origin: OriginCheck | None) -> Verificati
     try:
         raw = _certificate_bytes(files)
         digest = hashlib.sha256(raw).hexdigest()
-        certificate = ModelCertificate.from_json(raw, place=FILE_NAME)
+        certificate = ModelCertificate.from_json(raw, position=FILE_NAME)
         reasons = _reasons(files, certificate, raw)
     except (InvalidInputError, ArithmeticError, ValueError, OSError, MemoryError) as error:
         reasons = [f"{FILE_NAME}: not a model's certificate of format 1: {error}"]

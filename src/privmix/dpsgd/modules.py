@@ -46,16 +46,16 @@ class Buffers:
                     tensor.copy_(values)
 
 
-def require_module(place: str, module: Any) -> None:
+def require_module(position: str, module: Any) -> None:
     """Refuse what is no module of torch."""
     from torch import nn
 
     if not isinstance(module, nn.Module):
-        _validate.fail(place, "a torch.nn.Module", type(module).__name__)
+        _validate.fail(position, "a torch.nn.Module", type(module).__name__)
 
 
 @contextmanager
-def failures_refused(place: str, allowed: str) -> Iterator[None]:
+def failures_refused(position: str, allowed: str) -> Iterator[None]:
     """Turn what goes wrong in a module's own code, in a trial with public inputs, into a refusal."""
     try:
         yield
@@ -63,7 +63,7 @@ def failures_refused(place: str, allowed: str) -> Iterator[None]:
         raise
     except (RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:
         reason = (str(error).splitlines() or [""])[0]
-        _validate.fail(place, allowed, f"{type(error).__name__}: {reason}")
+        _validate.fail(position, allowed, f"{type(error).__name__}: {reason}")
 
 
 def check_module(module: nn.Module) -> None:
@@ -73,9 +73,9 @@ def check_module(module: nn.Module) -> None:
     require_module("module", module)
     for name, part in module.named_modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm):
-            place = f"module.{name}" if name else "module"
+            position = f"module.{name}" if name else "module"
             allowed = "no batch normalisation, which mixes records; use group normalisation"
-            _validate.fail(place, allowed, type(part).__name__)
+            _validate.fail(position, allowed, type(part).__name__)
     if not any(p.requires_grad for p in module.parameters()):
         _validate.fail("module", "at least one parameter to train", "none")
 
@@ -92,7 +92,7 @@ def check_device(device: Any) -> None:
 
 
 def check_memoryless(
-    place: str,
+    position: str,
     module: nn.Module,
     use: Callable[[Tensor], Tensor],
     config: TrainingConfig,
@@ -110,7 +110,7 @@ def check_memoryless(
     one = torch.rand(shape, generator=random).to(device)
     buffers, before, first = Buffers(module), module_digest(module), use(one)
     if first.dtype not in (torch.float32, torch.float64):
-        _validate.fail(place, "one that computes in single or double precision", first.dtype)
+        _validate.fail(position, "one that computes in single or double precision", first.dtype)
     due = first.cpu().numpy().tobytes()  # at once: it may be a tensor that the next call writes to
     # A largest value seen, for example, stays the same for small inputs: hence large ones, too.
     for scale in (1.0, 1e3, 1e6):
@@ -119,10 +119,10 @@ def check_memoryless(
     buffers.restore()
     if after != before:
         allowed = "one that keeps nothing of its inputs, such as running statistics"
-        _validate.fail(place, allowed, f"{type(module).__name__}, whose buffers change")
+        _validate.fail(position, allowed, f"{type(module).__name__}, whose buffers change")
     if again != due:
         allowed = "one that gives the same for the same input, whatever it saw before"
-        _validate.fail(place, allowed, f"{type(module).__name__}, which does not")
+        _validate.fail(position, allowed, f"{type(module).__name__}, which does not")
 
 
 def module_digest(module: nn.Module | None) -> bytes:

@@ -76,6 +76,8 @@ class Network:
         """Go back to the initial weights, and refuse a plan that this model cannot follow."""
         import torch
 
+        if config.class_weight is not None:
+            _validate.fail("class_weight", "nothing but for a linear head", config.class_weight)
         if config.microbatch_size == 2 and self.records_per_call > 1:
             _validate.fail("records_per_call", "1 in microbatches of 2", self.records_per_call)
         check_device(self.device)

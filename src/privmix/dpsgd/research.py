@@ -100,9 +100,9 @@ def frechet_distance(first: ArrayLike, second: ArrayLike) -> float:
     return max(0.0, float(gap @ gap + np.trace(one) + np.trace(two) - 2 * cross))
 
 
-def _features(place: str, values: ArrayLike) -> NDArray[np.float64]:
+def _features(position: str, values: ArrayLike) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 2 or len(array) < 2 or not np.isfinite(array).all():
         allowed = "finite numbers of shape (count, width), count at least 2"
-        _validate.fail(place, allowed, f"shape {array.shape}")
+        _validate.fail(position, allowed, f"shape {array.shape}")
     return array

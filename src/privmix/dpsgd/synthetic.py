@@ -86,7 +86,7 @@ def _table(path: Path) -> Iterator[tuple[str, str, bytes]]:
         yield f"{path}[{row}]", str(label), content
 
 
-def _decode(place: str, content: bytes, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+def _decode(position: str, content: bytes, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     from PIL import Image
 
     channels, height, width = shape
@@ -95,6 +95,6 @@ def _decode(place: str, content: bytes, shape: tuple[int, ...]) -> NDArray[np.ui
             plain = image.convert("RGB" if channels == 3 else "L")
             sized = plain.resize((width, height), Image.Resampling.BICUBIC)
     except (OSError, ValueError) as error:
-        _validate.fail(place, "an image", error)
+        _validate.fail(position, "an image", error)
     pixels: NDArray[np.uint8] = np.asarray(sized, dtype=np.uint8)
     return np.moveaxis(pixels.reshape(height, width, channels), -1, 0)

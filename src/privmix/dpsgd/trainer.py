@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from time import monotonic
@@ -48,19 +48,17 @@ from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.feature_names import check_names, names_of
 from privmix.noise import noise_stddev, rounded_gaussian
 from privmix.planning.recheck import recheck
-from privmix.publishing.certificate import FILE_NAME
-from privmix.publishing.folder import file_digests
+from privmix.publishing.folder import seal_folder
 from privmix.publishing.sealing import set_file_times
 from privmix.records.bounded import Progress
 from privmix.rng import MasterKey
+from privmix.running.durable import write_durably
 from privmix.running.finished import check_sealed, read_checked, warn_of_damage, write_checked
 from privmix.running.journal import (
     Journal,
     RunFolder,
     check_out,
     make_once,
-    remove_unfinished,
-    write_durably,
 )
 from privmix.running.ledger import ledger_charge
 from privmix.running.unrecorded import unrecorded
@@ -160,6 +158,7 @@ def fit(
     extractor: ExtractorIdentity | None = None,
     feature_names: Sequence[str] | None = None,
     progress: Progress | None = None,
+    watch: Callable[[int, float], object] | None = None,
 ) -> TrainedModel:
     """Train a model on private records under a plan. Spends the plan's budget.
 
@@ -187,6 +186,9 @@ def fit(
         feature_names: Public names of the features, for the certificate. A frame must have them
             as columns, in this order; its own names are not published without.
         progress: Called with (steps done, steps in all).
+        watch: Called with (steps done, L2 norm of the step's published gradient). That is a function
+            of noisy numbers alone, which the guarantee covers. A training that goes on tells of the
+            steps that are left.
 
     Returns:
         The trained model.
@@ -241,7 +243,7 @@ def fit(
             views = PrivateViews(own, config, key, samples, device)
             source = model.bind(views, len(parameters))
             steps = Steps(config, own, source, key)
-            trained = _train(steps, parameters, run.folder, histograms, progress)
+            trained = _train(steps, parameters, run.folder, histograms, progress, watch)
         stamped = certificate.sealed(private=journal.private, files={})
         digest = _seal(run.release_folder, stamped, model.state(config, trained), histograms)
         made_here = True
@@ -282,7 +284,7 @@ def check_training(
         _validate.fail("microbatch_size", allowed, config.microbatch_size)
     public = None
     if synthetic is not None:
-        public = check_records(*synthetic, config, place="synthetic", target="class")
+        public = check_records(*synthetic, config, position="synthetic", target="class")
     config.augmentation.check_input(config.input_shape, 0 if public is None else public.count)
     with deterministic(model.device):
         check_augmentation(config.augmentation, config.input_shape, model.device)
@@ -341,6 +343,7 @@ def _train(
     folder: Path,
     histograms: GradientHistograms | None,
     progress: Progress | None,
+    watch: Callable[[int, float], object] | None,
 ) -> NDArray[np.float64]:
     """Run all steps, from the last checkpoint on if there is one."""
     config = steps.config
@@ -361,6 +364,8 @@ def _train(
         parameters = parameters - config.learning_rate * velocity
         if progress is not None:
             progress(step + 1, config.num_steps)
+        if watch is not None:
+            watch(step + 1, float(np.linalg.norm(gradient)))
         if monotonic() > due:
             tensors = {
                 "parameters": parameters,
@@ -393,22 +398,16 @@ def _seal(
     histograms: GradientHistograms | None,
 ) -> str:
     """Write the model and then its certificate, which makes the folder a model; return its digest."""
-    remove_unfinished(folder)
     contents = {MODEL_NAME: model_bytes(certificate, state)}
     if histograms is not None:
         text = json.dumps(histograms.to_dict(), indent=2, allow_nan=False)
         contents[RESEARCH_NAME] = text.encode()
     for name, content in contents.items():
         write_durably(folder / name, content)
-    found = file_digests(folder)
-    for name, digest in found.items():
-        if name not in contents or digest != hashlib.sha256(contents[name]).hexdigest():
-            allowed = "a file as this run wrote it; resume (--resume) makes it again"
-            _validate.fail(str(folder / name), allowed, "another file")
-    certificate = certificate.sealed(private=certificate.private, files=found)
-    write_durably(folder / FILE_NAME, certificate.to_bytes())
+    due = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    digest = seal_folder(folder, certificate, due.get)
     set_file_times(folder)
-    return certificate.digest()
+    return digest
 
 
 def _scores_in_batches(

@@ -7,6 +7,7 @@ import json
 import math
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from privmix import _validate
@@ -47,10 +48,13 @@ class TrainingConfig(FrozenModel):
             its sensitivity, and with it its noise, is 2 ``clip_norm``.
         target: ``class``, or ``soft``: a weight for each class, which is a record's target in the
             loss. Whatever the weights, ``clip_norm`` bounds the record's gradient.
+        class_weight: Of each class: what the loss of a record of it counts, before its gradient is
+            clipped; of linear heads alone. From public facts, such as shares of the classes. None:
+            all count alike.
 
     """
 
-    _omitted_if_default: ClassVar[tuple[str, ...]] = ("target",)
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ("target", "class_weight")
 
     classes: tuple[int, ...] | tuple[str, ...]
     input_shape: tuple[int, ...]
@@ -64,6 +68,16 @@ class TrainingConfig(FrozenModel):
     augmentation: AugmentationPlan = Field(default_factory=AugmentationPlan)
     microbatch_size: Literal[1, 2] = 1
     target: Literal["class", "soft"] = "class"
+    class_weight: tuple[float, ...] | None = None
+
+    @field_validator("class_weight", mode="before")
+    @classmethod
+    def _check_class_weight(cls, value: object) -> object:
+        if value is None:
+            return None
+        if not isinstance(value, list | tuple):
+            _validate.fail("class_weight", "a number for each class", repr(value)[:80])
+        return tuple(_validate.real("class_weight", w, at_least=1e-6, at_most=1e6) for w in value)
 
     @field_validator("classes", mode="before")
     @classmethod
@@ -119,6 +133,9 @@ class TrainingConfig(FrozenModel):
         if self.batch_size > self.num_records:
             allowed = f"at most num_records = {self.num_records}"
             _validate.fail("batch_size", allowed, self.batch_size)
+        if self.class_weight is not None and len(self.class_weight) != len(self.classes):
+            allowed = f"{len(self.classes)} numbers, one for each class"
+            _validate.fail("class_weight", allowed, len(self.class_weight))
         if self.microbatch_size == 2 and self.augmentation.num_synthetic:
             _validate.fail("augmentation", "no synthetic images in microbatches of 2", "some")
         return self
@@ -221,6 +238,30 @@ class TrainingPlan(FrozenModel):
         """Return a SHA-256 of the mechanism; it binds the keys of a training."""
         text = self.model_dump_json(exclude={"accountants"})
         return hashlib.sha256(b"privmix training plan 1" + text.encode()).digest()
+
+
+def class_weights(given: object, balance: object) -> tuple[float, ...] | None:
+    """Return a number for each class from what is given and from public shares of the classes.
+
+    ``balanced`` is one over the class's share and over the number of classes, so that a record counts 1
+    on average. Shares come from public facts, never from the records.
+
+    Raises:
+        InvalidInputError: ``balanced`` without a share for each class, or another word.
+
+    """
+    if given is None:
+        return None
+    if not isinstance(given, str):
+        return tuple(np.asarray(given, dtype=np.float64).ravel().tolist())
+    _validate.one_of("class_weight", given, ("balanced",))
+    if balance is None or isinstance(balance, str):
+        allowed = "public shares of the classes beside balanced"
+        _validate.fail("class_balance", allowed, "nothing" if balance is None else balance)
+    shares = np.asarray(balance, dtype=np.float64).ravel()
+    for share in shares:
+        _validate.real("class_balance", float(share), above=0.0, at_most=1.0)
+    return tuple((1 / (len(shares) * shares)).tolist())
 
 
 def plan_training(

@@ -15,7 +15,7 @@ from privmix.dpsgd.augmentation import Samples
 from privmix.dpsgd.training_plan import TrainingConfig
 from privmix.inputs.arrays import to_array
 from privmix.inputs.labels import LABEL_RULES, match_labels
-from privmix.inputs.owners import Units, match_units
+from privmix.inputs.owners import Owned, Units, match_units
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +34,7 @@ def require(*libraries: str) -> None:
 
 
 @dataclass(frozen=True, repr=False)
-class TrainingRecords:
+class TrainingRecords(Owned):
     """Private records. Never shown, never written.
 
     Attributes:
@@ -66,11 +66,6 @@ class TrainingRecords:
             hasher.update(self.units.digest())
         return hasher.digest()
 
-    def check_sampled(self) -> None:
-        """Raise ValueError for records of units of which a sample must be taken first."""
-        if self.units is not None:
-            raise ValueError("of records with units a sample must be taken before they are used")
-
     def sampled(self, stream: KeyStream, max_records_per_unit: int) -> TrainingRecords:
         """Return the records of a sample of each unit's, in their order, and nothing of the others."""
         if self.units is None:
@@ -98,7 +93,7 @@ def as_tensor(inputs: NDArray[Any], device: Any) -> Tensor:
     return tensor.float() / 255 if inputs.dtype == np.uint8 else tensor
 
 
-def as_inputs(inputs: ArrayLike, place: str) -> NDArray[Any]:
+def as_inputs(inputs: ArrayLike, position: str) -> NDArray[Any]:
     """Return inputs as an array, of a type that no record decides alone.
 
     Neighbouring data sets differ in one record, and all others must be trained on as the same numbers in
@@ -112,10 +107,10 @@ def as_inputs(inputs: ArrayLike, place: str) -> NDArray[Any]:
 
     """
     if _is_sequence(inputs):
-        are_bytes = {to_array(place, one).dtype == np.uint8 for one in inputs}  # type: ignore[union-attr]
+        are_bytes = {to_array(position, one).dtype == np.uint8 for one in inputs}  # type: ignore[union-attr]
         if len(are_bytes) > 1:
-            _validate.fail(place, "all of them bytes, or none", "both")
-    return to_array(place, inputs)
+            _validate.fail(position, "all of them bytes, or none", "both")
+    return to_array(position, inputs)
 
 
 def _is_sequence(inputs: object) -> bool:
@@ -124,16 +119,16 @@ def _is_sequence(inputs: object) -> bool:
     return not typed and hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__")
 
 
-def check_inputs(inputs: ArrayLike, shape: tuple[int, ...], place: str) -> NDArray[Any]:
+def check_inputs(inputs: ArrayLike, shape: tuple[int, ...], position: str) -> NDArray[Any]:
     """Return inputs as uint8 or float32, all finite, each of ``shape``; see :func:`as_inputs`."""
-    array = as_inputs(inputs, place)
+    array = as_inputs(inputs, position)
     if array.dtype.kind not in "fiu":
-        _validate.fail(place, "an array of real numbers", f"an array of {array.dtype}")
+        _validate.fail(position, "an array of real numbers", f"an array of {array.dtype}")
     if array.ndim != len(shape) + 1 or array.shape[1:] != shape:
         wanted = ", ".join(map(str, shape))
-        _validate.fail(place, f"shape (records, {wanted})", f"shape {array.shape}")
+        _validate.fail(position, f"shape (records, {wanted})", f"shape {array.shape}")
     if len(array) == 0:
-        _validate.fail(place, "at least one record", "none")
+        _validate.fail(position, "at least one record", "none")
     if array.dtype != np.uint8:
         array = _single(array)
         for start in range(0, len(array), _BLOCK):
@@ -141,7 +136,7 @@ def check_inputs(inputs: ArrayLike, shape: tuple[int, ...], place: str) -> NDArr
             bad = ~np.isfinite(block.reshape(len(block), -1)).all(axis=1)
             if bad.any():
                 first = start + int(np.flatnonzero(bad)[0])
-                _validate.fail(f"{place}[{first}]", "finite numbers", "NaN or infinity")
+                _validate.fail(f"{position}[{first}]", "finite numbers", "NaN or infinity")
     return array
 
 
@@ -166,7 +161,7 @@ def check_records(
     inputs: ArrayLike,
     labels: ArrayLike,
     config: TrainingConfig,
-    place: str = "inputs",
+    position: str = "inputs",
     *,
     target: Literal["class", "soft"] | None = None,
     units: ArrayLike | None = None,
@@ -177,7 +172,7 @@ def check_records(
         inputs: (count, *input_shape).
         labels: (count,) classes; (count, num_classes) weights where the target is ``soft``.
         config: The plan's.
-        place: What errors call the inputs.
+        position: What errors call the inputs.
         target: What labels are; the plan's by default.
         units: (count,) identifiers of the records' owners, for a plan that protects units.
 
@@ -186,7 +181,7 @@ def check_records(
             weights that are negative or do not add up to 1, a record without an owner.
 
     """
-    array = check_inputs(inputs, config.input_shape, place)
+    array = check_inputs(inputs, config.input_shape, position)
     soft = (target or config.target) == "soft"
     found: NDArray[Any] = (
         _weights(labels, config.num_classes) if soft else match_labels(labels, config.classes)

@@ -30,8 +30,8 @@ from privmix.running.resources import torch_pool
 class WrongRecord(_validate.InvalidInputError):
     """A record of another kind or shape than the extractor takes."""
 
-    def __init__(self, record: Any, allowed: str, received: object) -> None:
-        super().__init__("record", allowed, received)
+    def __init__(self, record: Any, expected: str, got: object) -> None:
+        super().__init__("record", expected, got)
         self.record = record
 
 
@@ -105,8 +105,8 @@ class BaseExtractor(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
                     found = self._features([chunk[i] for i in there])
                 except WrongRecord as problem:
                     rows = [i for i in there if chunk[i] is problem.record]
-                    place = f"records[{start + rows[0]}]" if rows else "records"
-                    _validate.fail(place, problem.allowed, problem.received)
+                    position = f"records[{start + rows[0]}]" if rows else "records"
+                    _validate.fail(position, problem.expected, problem.got)
                 features[[start + i for i in there]] = found
             if progress is not None:
                 progress(start + len(chunk), len(records))
@@ -138,6 +138,13 @@ class BatchExtractor(BaseExtractor):
     @abstractmethod
     def _input_shape(self) -> tuple[int, ...]:
         """Shape of a prepared record."""
+
+    def torch_features(self, batch: Any) -> Any:
+        """Map a (count, ...) tensor of prepared records to (count, num_features), with gradients.
+
+        For attacks, and not for a release: a record's bits may depend on its place in the batch.
+        """
+        return self._forward(batch)
 
     @cached_property
     def _trial_width(self) -> int:

@@ -27,8 +27,9 @@ from privmix import _validate
 from privmix.inputs.extractor import FEATURES_KEY, Extractor, FeaturesHeader, Progress
 from privmix.inputs.owners import match_units
 from privmix.inputs.raw import RawBlock, RawRecords
+from privmix.running.durable import sync
 from privmix.running.finished import read_checked, warn_of_damage, write_checked
-from privmix.running.journal import check_private, lock_folder, sync
+from privmix.running.journal import check_private, lock_folder
 
 PART_RECORDS = 512
 _KEY_BYTES = 32

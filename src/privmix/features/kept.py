@@ -43,8 +43,8 @@ def kept_features(out: Path, tell: Callable[[str], None]) -> Iterator[Path]:
                 error.__notes__ = [*others, kept]
         else:
             shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, _validate.InvalidInputError) and str(folder) in error.place:
-            _validate.fail(f"out={out}", error.allowed, error.received)
+        if isinstance(error, _validate.InvalidInputError) and str(folder) in error.position:
+            _validate.fail(f"out={out}", error.expected, error.got)
         raise
     else:
         shutil.rmtree(folder, ignore_errors=True)

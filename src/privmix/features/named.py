@@ -65,7 +65,7 @@ def same_extractor(
 
 
 def check_features_header(
-    place: str, header: FeaturesHeader | None, due: ExtractorIdentity | None
+    position: str, header: FeaturesHeader | None, due: ExtractorIdentity | None
 ) -> None:
     """Refuse features of another extractor than the one of a model's certificate."""
     found = None if header is None else header.extractor
@@ -76,4 +76,4 @@ def check_features_header(
             else "vectors as given, since the model's certificate names no extractor"
         )
         received = found or "vectors that no extractor is known of"
-        _validate.fail(place, f"{allowed}; --features-as-given skips this check", received)
+        _validate.fail(position, f"{allowed}; --features-as-given skips this check", received)

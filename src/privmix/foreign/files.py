@@ -60,7 +60,7 @@ class ForeignFolder:
     def __repr__(self) -> str:
         return f"ForeignFolder({str(self.path)!r})"
 
-    def place(self, name: str) -> str:
+    def position(self, name: str) -> str:
         """Return how errors name a file."""
         return str(self.path / name)
 
@@ -94,7 +94,7 @@ class ForeignFolder:
 
     def _list(self, folder: int, prefix: str, depth: int, found: Entries) -> None:
         if depth > _DEEPEST:
-            _validate.fail(self.place(prefix), f"at most {_DEEPEST} levels of folders", "more")
+            _validate.fail(self.position(prefix), f"at most {_DEEPEST} levels of folders", "more")
         with os.scandir(folder) as entries:
             below = []
             for entry in entries:
@@ -127,7 +127,7 @@ class ForeignFolder:
             with self._opened(name) as handle, os.fdopen(os.dup(handle), "rb") as file:
                 yield file
         except OSError as error:
-            _validate.fail(self.place(name), "a file that can be read", error.strerror or error)
+            _validate.fail(self.position(name), "a file that can be read", error.strerror or error)
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[int]:
@@ -144,17 +144,17 @@ class ForeignFolder:
             file = os.open(last, _FLAGS | os.O_NOFOLLOW, dir_fd=handle)
         except (OSError, ValueError) as error:  # ValueError: a null character in a name
             reason = _what_is_there(self.path / name) or getattr(error, "strerror", str(error))
-            _validate.fail(self.place(name), "a regular file, not behind a link", reason)
+            _validate.fail(self.position(name), "a regular file, not behind a link", reason)
         finally:
             os.close(handle)
         with _descriptor(file):
             facts = os.fstat(file)
             if not stat.S_ISREG(facts.st_mode):
                 kind = _what_is_there(self.path / name) or "another kind of file"
-                _validate.fail(self.place(name), "a regular file, not behind a link", kind)
+                _validate.fail(self.position(name), "a regular file, not behind a link", kind)
             if self._seen.setdefault(name, _identity(facts)) != _identity(facts):
                 allowed = "the file that was there when it was opened first"
-                _validate.fail(self.place(name), allowed, "another, or a changed one")
+                _validate.fail(self.position(name), allowed, "another, or a changed one")
             yield file
 
     def size(self, name: str) -> int:
@@ -165,7 +165,7 @@ class ForeignFolder:
     def read(self, name: str, at_most: int) -> bytes:
         """Return a file's bytes; one of more than ``at_most`` is refused before it is read."""
         with self.open(name) as file:
-            return _read(file, at_most, self.place(name))
+            return _read(file, at_most, self.position(name))
 
     def digest(self, name: str) -> str:
         """Return the SHA-256 of a file, of as many bytes as it said it has."""
@@ -175,11 +175,13 @@ class ForeignFolder:
             while left:
                 chunk = file.read(min(left, _CHUNK_BYTES))
                 if not chunk:
-                    _validate.fail(self.place(name), "a file of its stated size", "a shorter one")
+                    _validate.fail(
+                        self.position(name), "a file of its stated size", "a shorter one"
+                    )
                 hasher.update(chunk)
                 left -= len(chunk)
             if file.read(1):  # a file that grows, or has no size: of a kernel, say
-                _validate.fail(self.place(name), "a file of its stated size", "a longer one")
+                _validate.fail(self.position(name), "a file of its stated size", "a longer one")
         return hasher.hexdigest()
 
     def changed(self) -> list[str]:
@@ -199,7 +201,7 @@ def read_file(
     at_most: int,
     allowed: str = "a readable file",
     *,
-    place: str | None = None,
+    position: str | None = None,
 ) -> bytes:
     """Read a file that its user named; links are followed, and nothing but a regular file is read.
 
@@ -207,31 +209,33 @@ def read_file(
         path: The file.
         at_most: Largest size that is read.
         allowed: What errors say is allowed.
-        place: What they call the file; its path by default.
+        position: What they call the file; its path by default.
 
     Raises:
         InvalidInputError: No such file, another kind of file, or a larger one.
 
     """
-    place = str(path) if place is None else place
+    position = str(path) if position is None else position
     try:
         with os.fdopen(os.open(path, _FLAGS), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                _validate.fail(place, allowed, _what_is_there(Path(path)) or "no regular file")
-            return _read(file, at_most, place)
+                _validate.fail(position, allowed, _what_is_there(Path(path)) or "no regular file")
+            return _read(file, at_most, position)
     except (OSError, ValueError) as error:  # ValueError: a null character in a name
         if isinstance(error, _validate.InvalidInputError):
             raise
-        _validate.fail(place, allowed, getattr(error, "strerror", None) or error)
+        _validate.fail(position, allowed, getattr(error, "strerror", None) or error)
 
 
-def _read(file: BinaryIO, at_most: int, place: str) -> bytes:
+def _read(file: BinaryIO, at_most: int, position: str) -> bytes:
     size = os.fstat(file.fileno()).st_size
     if size > at_most:
-        _validate.fail(place, f"at most {at_most} bytes", size)
+        _validate.fail(position, f"at most {at_most} bytes", size)
     content = file.read(size + 1)
     if len(content) != size:
-        _validate.fail(place, f"{size} bytes, as the file says it has", f"{len(content)} or more")
+        _validate.fail(
+            position, f"{size} bytes, as the file says it has", f"{len(content)} or more"
+        )
     return content
 
 

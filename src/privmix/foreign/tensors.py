@@ -26,50 +26,52 @@ _MOST_DIMENSIONS = 32  # as many as every version of NumPy has
 
 
 def read_tensors(
-    content: bytes, place: str, allowed: str
+    content: bytes, position: str, allowed: str
 ) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """Return the tensors of a file, by name, and its metadata.
 
     Args:
         content: The whole file.
-        place: What errors name.
+        position: What errors name.
         allowed: What errors say is allowed.
 
     Raises:
         InvalidInputError: No such file, or tensors of a type that NumPy does not have.
 
     """
-    metadata = _check_header(content, place, allowed)
+    metadata = _check_header(content, position, allowed)
     try:
         tensors: dict[str, NDArray[Any]] = load(content)
     except (SafetensorError, ValueError, TypeError, KeyError, AttributeError) as error:
-        _validate.fail(place, allowed, _first_line(error))
+        _validate.fail(position, allowed, _first_line(error))
     return tensors, metadata
 
 
-def _check_header(content: bytes, place: str, allowed: str) -> dict[str, str]:
+def _check_header(content: bytes, position: str, allowed: str) -> dict[str, str]:
     length = int.from_bytes(content[:8], "little")
     if len(content) < 8 or length > min(len(content) - 8, MOST_JSON_BYTES):
-        _validate.fail(place, allowed, "another file, or a truncated one")
+        _validate.fail(position, allowed, "another file, or a truncated one")
     text = content[8 : 8 + length]
     try:
         header = json.loads(text)
     except (ValueError, RecursionError) as error:
-        _validate.fail(place, allowed, _first_line(error))
+        _validate.fail(position, allowed, _first_line(error))
     if not isinstance(header, dict) or len(header) > _MOST_TENSORS:
-        _validate.fail(place, allowed, "another header")
+        _validate.fail(position, allowed, "another header")
     if json.dumps(header, **_COMPACT).encode(errors="replace") != text.rstrip(b" "):
-        _validate.fail(place, allowed, "a header that is not written as privmix writes it")
+        _validate.fail(position, allowed, "a header that is not written as privmix writes it")
     metadata = header.pop(_METADATA, {})
     texts = isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())
     if not texts:
-        _validate.fail(place, allowed, "other metadata than texts")
+        _validate.fail(position, allowed, "other metadata than texts")
     for name, facts in header.items():
         kind = facts.get("dtype") if isinstance(facts, dict) else None
         if not isinstance(kind, str) or kind not in _BYTES:
-            _validate.fail(f"{place}: {name}", f"a tensor of {', '.join(_BYTES)}", kind)
+            _validate.fail(f"{position}: {name}", f"a tensor of {', '.join(_BYTES)}", kind)
         if _size(facts.get("shape"), kind) > len(content):
-            _validate.fail(f"{place}: {name}", "a tensor that the file holds", facts.get("shape"))
+            _validate.fail(
+                f"{position}: {name}", "a tensor that the file holds", facts.get("shape")
+            )
     return dict(metadata)
 
 

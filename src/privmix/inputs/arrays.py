@@ -172,7 +172,7 @@ class IteratedSource:
         return first, run
 
 
-def as_source(place: str, values: ArrayLike | Source) -> Source:
+def as_source(position: str, values: ArrayLike | Source) -> Source:
     """Turn an array into a source; a memory-mapped one is read from its file.
 
     Raises:
@@ -182,7 +182,7 @@ def as_source(place: str, values: ArrayLike | Source) -> Source:
     if not isinstance(values, np.ndarray) and isinstance(values, Source):
         return values
     mapped = _mapped_file(values)
-    return ArraySource(to_array(place, values)) if mapped is None else mapped
+    return ArraySource(to_array(position, values)) if mapped is None else mapped
 
 
 def _mapped_file(values: object) -> FileSource | None:
@@ -224,17 +224,17 @@ def _mapped_inode(address: int) -> int | None:
     return None
 
 
-def to_array(place: str, values: Any) -> NDArray[Any]:
+def to_array(position: str, values: Any) -> NDArray[Any]:
     """Convert to an array; what a mask hides is refused rather than used."""
     if np.ma.is_masked(values):
-        _validate.fail(place, "an array without masked values", "a masked array")
+        _validate.fail(position, "an array without masked values", "a masked array")
     try:
         return np.asarray(values)
     except ValueError:  # rows of several lengths
-        _validate.fail(place, "a rectangular array", "rows of several lengths")
+        _validate.fail(position, "a rectangular array", "rows of several lengths")
     except Exception as error:  # a library's own: polars' for integers of 128 bits
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        _validate.fail(place, "values of a type that NumPy has", reason)
+        _validate.fail(position, "values of a type that NumPy has", reason)
 
 
 def from_categories(values: Any) -> Any:
@@ -312,7 +312,7 @@ def npz_source(path: Path, key: str) -> FileSource | None:
         return _array_in_file(path, f"{path}: {key}", file)
 
 
-def _array_in_file(path: Path, place: str, file: Any) -> FileSource | None:
+def _array_in_file(path: Path, position: str, file: Any) -> FileSource | None:
     """Read the header of an array in ``.npy`` format; None if it is in Fortran order."""
     read_header = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -325,10 +325,10 @@ def _array_in_file(path: Path, place: str, file: Any) -> FileSource | None:
         shape, fortran_order, dtype = read_header[version](file)
     except Exception as error:  # a header is Python's own syntax: nearly anything
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        _validate.fail(place, "an array in .npy format", reason)
+        _validate.fail(position, "an array in .npy format", reason)
     if dtype.hasobject:
-        _validate.fail(place, "an array without pickled objects", "objects")
+        _validate.fail(position, "an array without pickled objects", "objects")
     if not shape or min(shape) < 0:
-        _validate.fail(place, "an array of records", f"shape {shape}")
+        _validate.fail(position, "an array of records", f"shape {shape}")
     found = FileSource(path, file.tell(), shape, dtype)  # which checks that all of it is there
     return None if fortran_order and len(shape) > 1 else found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,23 +14,24 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.inputs.delimited import read_numbers
+from privmix.inputs.delimited import read_numbers, without_marks
 from privmix.inputs.missing import MISSING
+from privmix.schema.table import PLAIN, TextFormat
 
 _WORDS = dict.fromkeys((b"true", b"True", b"TRUE"), 1.0)
 _WORDS |= dict.fromkeys((b"false", b"False", b"FALSE"), 0.0)
 
 
-def text_numbers(path: Path, table: pa.Table) -> NDArray[np.float64]:
+def text_numbers(path: Path, table: pa.Table, form: TextFormat = PLAIN) -> NDArray[np.float64]:
     """Read cells as numbers, each by itself; where it is no number it is NaN, a bad record.
 
-    A column of texts, none of which is a number, is refused with advice.
+    ``form`` says how numbers are written. A column of texts, none of which is a number, is refused with advice.
     """
     numbers = np.empty((table.num_rows, table.num_columns))
     for place, name in enumerate(table.column_names):
         cells = table.column(place).combine_chunks()
         cells = cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
-        numbers[:, place] = read_numbers(cells, _text_number)
+        numbers[:, place] = read_numbers(cells, partial(_text_number, form=form), form.decimal)
         if np.isnan(numbers[:, place]).all() and not _all_missing(cells):
             _fail_texts(path, name, "text")
     return numbers
@@ -40,7 +42,7 @@ def _all_missing(cells: pa.Array) -> bool:
     return bool(pc.all(pc.or_(cells.is_null(), pc.is_in(cells, words))).as_py())
 
 
-def _text_number(cell: bytes | None) -> float:
+def _text_number(cell: bytes | None, form: TextFormat) -> float:
     """Return the number that a cell of delimited text is; NaN for no number."""
     text = cell or b""
     if text in _WORDS:
@@ -50,6 +52,8 @@ def _text_number(cell: bytes | None) -> float:
         bits = int(text, 16)
         return float(bits - (bits >> 63 << 64))
     try:
+        if form.thousands or form.decimal != ".":
+            return float(without_marks(text.decode(), form))
         return math.nan if b"_" in text else float(text)
     except ValueError:
         return math.nan

@@ -27,8 +27,7 @@ from privmix.schema.table import PLAIN, TextFormat
 
 TEXT_SUFFIXES = tuple(a + b for b in ("", ".gz", ".zst") for a in (".csv", ".tsv"))
 BLOCK_BYTES = 16 << 20  # also the longest row
-# Where a format is declared; of files of texts or of vectors, the command line takes the plain one alone.
-DECLARED = "in the schema's table, for --extractor tabular; another file is to be written anew"
+DECLARED = "in the schema (for --extractor tabular in its table)"
 _DELIMITERS = ",;\t|"
 _HEADER_BYTES = 1 << 20
 _COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
@@ -210,9 +209,28 @@ def plain_numbers(
     return numbers, there
 
 
-def read_numbers(cells: pa.Array, other: Callable[[bytes | None], float]) -> NDArray[np.float64]:
+def without_marks(text: str, form: TextFormat) -> str:
+    """Write a number with a decimal point and nothing between digits.
+
+    Raises:
+        ValueError: Groups that are not of three digits, or another mark.
+
+    """
+    group = r"[ \u00a0\u202f]" if form.thousands == " " else re.escape(form.thousands)
+    whole = f"[0-9]{{1,3}}(?:{group}[0-9]{{3}})+|[0-9]*" if form.thousands else "[0-9]*"
+    mark = re.escape(form.decimal)
+    found = re.fullmatch(f"([+-]?)({whole})(?:{mark}([0-9]*))?([eE][+-]?[0-9]+)?", text)
+    if found is None:
+        raise ValueError
+    sign, digits, fraction, exponent = (part or "" for part in found.groups())
+    return f"{sign}{re.sub('[^0-9]', '', digits)}.{fraction}{exponent}"
+
+
+def read_numbers(
+    cells: pa.Array, other: Callable[[bytes | None], float], decimal: str = "."
+) -> NDArray[np.float64]:
     """Read all cells as numbers, those that are not in plain digits by ``other``, one by one."""
-    numbers, done = plain_numbers(cells)
+    numbers, done = plain_numbers(cells, decimal)
     if not done.all():
         rest = cells.filter(pa.array(~done)).to_pylist()
         numbers[~done] = [other(cell) for cell in rest]

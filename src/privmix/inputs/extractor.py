@@ -146,4 +146,4 @@ class FeaturesHeader(FrozenModel):
         except (pa.ArrowException, OSError):
             return None
         text = metadata.get(FEATURES_KEY)
-        return None if text is None else cls.from_json(text, place=f"{path}: header")
+        return None if text is None else cls.from_json(text, position=f"{path}: header")

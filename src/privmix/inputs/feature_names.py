@@ -26,11 +26,11 @@ def names_of(features: Any) -> Names | None:
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
-def check_names(place: str, found: Names | None, due: Names | None, whose: str) -> None:
+def check_names(position: str, found: Names | None, due: Names | None, whose: str) -> None:
     """Refuse columns with other names than those that are due, or in another order.
 
     Args:
-        place: Where they were found.
+        position: Where they were found.
         found: Their names; None where there are none.
         due: The names that are stated; None where none are.
         whose: Who states them, for the error.
@@ -43,12 +43,12 @@ def check_names(place: str, found: Names | None, due: Names | None, whose: str) 
         return
     allowed = f"the columns {_shown(due)}, in the order of {whose}"
     if set(found) == set(due) and len(found) == len(due):
-        _validate.fail(place, allowed, f"the same in another order: {_shown(found)}")
+        _validate.fail(position, allowed, f"the same in another order: {_shown(found)}")
     missing = [name for name in due if name not in found]
     others = [name for name in found if name not in due]
     told = [f"no {_shown(missing)}"] if missing else []
     told += [f"also {_shown(others)}"] if others else []
-    _validate.fail(place, allowed, "; ".join(told) or _shown(found))
+    _validate.fail(position, allowed, "; ".join(told) or _shown(found))
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -35,7 +35,7 @@ def _is_soft(vectors: NDArray[np.float64]) -> NDArray[np.bool_]:
 class LabelRule(NamedTuple):
     """What a label vector's numbers must be, in words, and (count, K) whether they are."""
 
-    allowed: str
+    expected: str
     holds: Callable[[NDArray[np.float64]], NDArray[np.bool_]]
 
 
@@ -106,7 +106,7 @@ def match_labels(
     return found
 
 
-def refuse_floats(place: str, labels: Any, classes: Iterable[object]) -> None:
+def refuse_floats(position: str, labels: Any, classes: Iterable[object]) -> None:
     """Refuse labels of a floating-point type where they cannot tell the classes apart.
 
     From 2^53 on doubles skip integers (single precision: from 2^24 on), and one missing label makes
@@ -120,7 +120,7 @@ def refuse_floats(place: str, labels: Any, classes: Iterable[object]) -> None:
     bits = 11 if "16" in kind or "half" in kind else 24 if single else 53
     if any(isinstance(c, int) and abs(c) >= 1 << bits for c in classes):
         allowed = f"{EXACT_TYPES} where integers of 2^{bits} or more are classes, or could be"
-        _validate.fail(place, allowed, f"a column of {kind}")
+        _validate.fail(position, allowed, f"a column of {kind}")
 
 
 def is_rounded(value: object) -> bool:

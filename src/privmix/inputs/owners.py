@@ -91,6 +91,17 @@ def _lowest(key: bytes, name: bytes, count: int, max_records: int) -> list[int]:
     return sorted(range(count), key=lambda i: (hash_of(i), i))[:max_records]
 
 
+class Owned:
+    """Base of records that may have owners, of whose records a sample must be taken first."""
+
+    units: Units | None
+
+    def check_sampled(self) -> None:
+        """Raise ValueError for records of units of which a sample must be taken first."""
+        if self.units is not None:
+            raise ValueError("of records with units a sample must be taken before they are used")
+
+
 def match_units(ids: ArrayLike, *, strict: bool = True) -> Units:
     """Tell the owners of records apart.
 

@@ -123,7 +123,7 @@ def open_labelled(
         unit_column: Column of a table, or array of an ``.npz`` file or a Zarr group, with the owner
             of each record: an integer or a string. It is no feature. CSV files hold text only:
             there ``7`` and ``007`` are two owners.
-        form: How a file of delimited text is written; of numbers, the decimal point is a point.
+        form: How a file of delimited text is written.
 
     Raises:
         InvalidInputError: A missing file, column or array, an empty or truncated file, another type
@@ -201,16 +201,18 @@ class _Columns(NamedTuple):
         if len(names) == len(self.others):
             _validate.fail(str(path), "at least one feature column", "none")
 
-    def of(self, path: Path, table: pa.Table) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Return the labels and the owners in a table."""
-        units = None if self.unit is None else label_column(table.column(self.unit))
+    def of(
+        self, path: Path, table: pa.Table, form: TextFormat = PLAIN
+    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Return the labels and the owners in a table; ``form`` says how texts are written."""
+        units = None if self.unit is None else _bare(label_column(table.column(self.unit)), form)
         if self.target == "class":
             labels = table.column(self.labels[0])
             refuse_floats(f"{path}: {self.labels[0]}", labels, self.classes)
-            return label_column(labels), units
+            return _bare(label_column(labels), form), units
         vectors = table.select(self.labels)
         if vectors.schema.field(0).type == pa.binary():
-            return text_numbers(path, vectors), units
+            return text_numbers(path, vectors, form), units
         return features_of(path, vectors), units
 
 
@@ -434,7 +436,7 @@ def _open_text(path: Path, columns: _Columns, form: TextFormat) -> LabelledSourc
         for read in scan_text(path, columns.others, form, block):
             cells = [column.fill_null(b"") for column in read.columns]
             table = pa.table(cells, names=read.column_names)
-            found, owners = columns.of(path, table)
+            found, owners = columns.of(path, table, form)
             labels.append(found)
             units += [] if owners is None else [owners]
             count += table.num_rows
@@ -446,7 +448,7 @@ def _open_text(path: Path, columns: _Columns, form: TextFormat) -> LabelledSourc
         with readable(path, suffix_of(path)):
             for table in scan_text(path, features, form, block):
                 if first + table.num_rows > start:
-                    yield first, text_numbers(path, table)
+                    yield first, text_numbers(path, table, form)
                 first += table.num_rows
 
     sample = next(run for _, run in passes(0))
@@ -454,6 +456,13 @@ def _open_text(path: Path, columns: _Columns, form: TextFormat) -> LabelledSourc
     source = IteratedSource((count, len(features)), sample.dtype, passes, held, features)
     owners = np.concatenate(units) if units else None
     return LabelledSource(source, np.concatenate(labels), owners, tuple(features))
+
+
+def _bare(values: NDArray[Any], form: TextFormat) -> NDArray[Any]:
+    """Return labels or owners without the blanks that a format says are no part of them."""
+    if not form.strip:
+        return values
+    return np.array([v.strip() if isinstance(v, str) else v for v in values], dtype=object)
 
 
 def _as_classes(texts: NDArray[Any], classes: Sequence[int] | Sequence[str]) -> NDArray[Any]:

@@ -62,11 +62,13 @@ class Tally:
     def __repr__(self) -> str:
         return "Tally(<private>)"
 
-    def add_bad(self, column: str, count: int, place: str, allowed: str, received: object) -> None:
+    def add_bad(
+        self, column: str, count: int, position: str, allowed: str, received: object
+    ) -> None:
         """Count bad cells; of a column the first is kept in words."""
         found = self._columns.setdefault(column, _Column())
         if not found.bad:
-            found.first = f"first {_validate.sentence(place, allowed, received)}"
+            found.first = f"first {_validate.sentence(position, allowed, received)}"
         found.bad += count
 
     def add_values(self, column: str, count: int, missed: int, hint: str = "") -> None:
@@ -93,7 +95,7 @@ class Tally:
             if column.missed
         )
 
-    def check(self, place: str, shares: Shares, *, remedy: str = "") -> None:
+    def check(self, position: str, shares: Shares, *, remedy: str = "") -> None:
         """Stop above a share.
 
         Raises:
@@ -105,7 +107,7 @@ class Tally:
                 f"at most {shares.bad:.3g} of the records bad (max_bad_share, --max-bad-share)"
             )
             received = f"{self.num_bad} of {self.num_records}"
-            stop(place, allowed + remedy, received, self.faults())
+            stop(position, allowed + remedy, received, self.faults())
         for name, column in self._columns.items():
             if column.missed > shares.missed * column.values:
                 allowed = (
@@ -113,12 +115,12 @@ class Tally:
                     "(max_missed_share, --max-missed-share)"
                 )
                 received = f"{column.missed} of {column.values}"
-                stop(f"{place}, {name}", allowed, received, self.misses())
+                stop(f"{position}, {name}", allowed, received, self.misses())
 
 
-def stop(place: str, allowed: str, received: object, notes: Iterable[str]) -> NoReturn:
+def stop(position: str, allowed: str, received: object, notes: Iterable[str]) -> NoReturn:
     """Raise with notes, which the command line prints for the data holder alone."""
-    error = InvalidInputError(place, allowed, received)
+    error = InvalidInputError(position, allowed, received)
     for note in notes:
         error.add_note(note)
     raise error

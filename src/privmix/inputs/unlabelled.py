@@ -8,17 +8,26 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.inputs.delimited import is_delimited
+from privmix.inputs.columns import text_numbers
+from privmix.inputs.delimited import is_delimited, read_header, readable, scan_text, suffix_of
 from privmix.inputs.feature_names import Names
+from privmix.schema.table import PLAIN, TextFormat
+
+_IGNORE = "--ignore COLUMN leaves out one that is no feature, such as the label"
 
 
 def read_features(
-    path: Path, *, names: Names | None, key: str | None = None, ignore: Sequence[str] = ()
+    path: Path,
+    *,
+    names: Names | None,
+    width: int,
+    key: str | None = None,
+    ignore: Sequence[str] = (),
+    form: TextFormat = PLAIN,
 ) -> NDArray[Any]:
     """Read feature vectors into memory.
 
@@ -26,8 +35,10 @@ def read_features(
         path: A ``.parquet``, ``.csv`` or ``.tsv`` file, an ``.npy`` or an ``.npz`` file.
         names: The columns that are the features, in this order, if they have names; other columns
             are not read. Else all columns but ``ignore``, or a single column of vectors.
+        width: How many features the model takes.
         key: Array of an ``.npz`` file.
         ignore: Columns that are no features.
+        form: How a file of delimited text is written.
 
     Returns:
         (count, d) numbers.
@@ -48,22 +59,55 @@ def read_features(
         if path.suffix == ".parquet":
             table = pq.read_table(path)
         elif is_delimited(path):
-            tabs = pyarrow.csv.ParseOptions(delimiter="\t" if ".tsv" in path.suffixes else ",")
-            table = pyarrow.csv.read_csv(path, parse_options=tabs)
+            return _read_text(path, names, width, ignore, form)
         else:
             _validate.fail(place, "a .parquet, .csv, .tsv, .npy or .npz file", repr(path.suffix))
     except (OSError, ValueError, pa.ArrowException) as error:
         if isinstance(error, _validate.InvalidInputError):
             raise
         _validate.fail(place, "a readable file of feature vectors", str(error).splitlines()[0])
-    found = table.column_names
+    due = _due(place, table.column_names, names, ignore)
+    return _matrix(place, table.select(due), width)
+
+
+def _due(place: str, found: Sequence[str], names: Names | None, ignore: Sequence[str]) -> list[str]:
+    """Return the columns that are the features."""
     due = list(names) if names else [name for name in found if name not in ignore]
     if missing := [name for name in due if name not in found]:
         _validate.fail(place, f"a column {missing[0]!r}, which the model was given", "none")
-    return _matrix(place, table.select(due))
+    if not due:
+        _validate.fail(place, "at least one column of numbers", "none")
+    return due
 
 
-def _matrix(place: str, table: pa.Table) -> NDArray[Any]:
+def _read_text(
+    path: Path, names: Names | None, width: int, ignore: Sequence[str], form: TextFormat
+) -> NDArray[np.float64]:
+    """Read a file of delimited text; a cell that is no number is refused by its place."""
+    due = _due(str(path), read_header(path, form, names or ()), names, ignore)
+    _check_width(str(path), due, width)
+    runs, first = [np.empty((0, len(due)))], 0
+    with readable(path, suffix_of(path)):
+        for rows in scan_text(path, due, form):
+            numbers = text_numbers(path, rows.select(due), form)
+            wrong = np.argwhere(~np.isfinite(numbers))
+            if wrong.size:
+                row, column = (int(i) for i in wrong[0])
+                allowed = f"a finite number in every row; {_IGNORE}"
+                _validate.fail(f"{path}: {due[column]}[{first + row}]", allowed, "another cell")
+            runs.append(numbers)
+            first += len(numbers)
+    return np.concatenate(runs)
+
+
+def _check_width(place: str, columns: Sequence[str], width: int) -> None:
+    if len(columns) != width:
+        more = f", ... ({len(columns)} in all)" if columns[8:] else ""
+        allowed = f"{width} columns of numbers, as the model takes; {_IGNORE}"
+        _validate.fail(place, allowed, ", ".join(columns[:8]) + more)
+
+
+def _matrix(place: str, table: pa.Table, width: int) -> NDArray[Any]:
     kinds = table.schema.types
     for name, kind in zip(table.column_names, kinds, strict=True):
         vectors = pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)
@@ -75,11 +119,12 @@ def _matrix(place: str, table: pa.Table) -> NDArray[Any]:
             pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
         )
         if not (vectors or number):
-            allowed = "columns of numbers; --ignore COLUMN leaves one out"
+            allowed = f"columns of numbers; {_IGNORE}"
             _validate.fail(f"{place}: {name}", allowed, kind)
     if table.num_columns == 1 and not pa.types.is_primitive(kinds[0]):
         rows = table.column(0).to_pylist()
         if len({None if row is None else len(row) for row in rows}) > 1:
             _validate.fail(place, "vectors of one length", "several lengths")
         return np.array(rows, dtype=np.float64)
+    _check_width(place, table.column_names, width)
     return np.column_stack([column.to_numpy().astype(np.float64) for column in table.columns])

@@ -10,14 +10,20 @@ from numpy.typing import NDArray
 
 from privmix import _validate
 from privmix.learners.base import (
-    LinearClassifier,
     Matrix,
     ReleaseLike,
     ReleaseOrFolder,
     Vector,
     as_release,
 )
-from privmix.learners.shares import ClassPrior, ClassWeight, Sizes, denoised, prediction_prior
+from privmix.learners.shares import (
+    ClassPrior,
+    ClassWeight,
+    PriorClassifier,
+    Sizes,
+    denoised,
+    prediction_prior,
+)
 from privmix.publishing.release import Release
 from privmix.rounds.public_model import PublicModel, Weights
 
@@ -33,11 +39,16 @@ class Learnt(NamedTuple):
     class_prior: Vector | None
 
 
-class AdaptiveClassifier(LinearClassifier):
+class AdaptiveClassifier(PriorClassifier):
     """Softmax regression, as the rounds of an ``adaptive`` release have trained it.
 
     The public model's weights after the last round follow from the published rows
     (``privmix.rounds.public_model``): this learner takes that last step. d x d float64 matrices are held.
+
+    **Lengths.** Noise makes the weights of some classes longer than those of others, which then win too
+    often. How much lengths would vary by noise alone is known: as far as that explains how they do vary,
+    they are made equal, and so are the weights of the intercept (empirical Bayes). Where budget is plenty
+    nothing changes.
 
     **Probabilities.** Trained through noise in few rounds, the model is less sure of itself than it
     could be. With G_t and W_t the rows and the weights of a round, G_t . W_t is the slope of the log
@@ -63,11 +74,6 @@ class AdaptiveClassifier(LinearClassifier):
     And those of ``LinearClassifier``.
 
     """
-
-    class_prior_: Vector | None
-
-    def __init__(self, *, class_prior: ClassPrior = None, class_weight: ClassWeight = None) -> None:
-        self.class_prior, self.class_weight = class_prior, class_weight
 
     def fit(self, release: ReleaseOrFolder, y: None = None) -> Self:
         """Learn from a release.
@@ -102,6 +108,7 @@ def learn_rounds(
     model = PublicModel.of(mechanism, published.feature_clip_norm, rows)
     pairs = list(_pairs(published))
     weights = model.after(*pairs[-1]).astype(np.float64)
+    weights = _without_noisy_lengths(model, weights, _intercept_share(published) is not None)
     scale = _logit_scale(model, pairs[-_LAST_ROUNDS:], weights)
     coef = weights / published.feature_clip_norm
     if class_prior is None and class_weight is None:
@@ -111,6 +118,47 @@ def learn_rounds(
     assert prior is not None
     intercept = np.log(prior) - np.log(sizes)
     return Learnt(scale * coef, intercept, 1.0, prior)
+
+
+def weight_noise(model: PublicModel) -> Vector:
+    """Return the noise stddev that each direction of the last weights has, (d,), but for feedback.
+
+    With P the step of a round along a direction and h the curvature, v / K, noise of stddev s that came
+    j rounds ago is left times P (1 - P h)^j.
+    """
+    config = model.config
+    curvature = model.variances / config.num_classes
+    pace = 1 / (curvature + 1 / config.learning_rate)
+    left = np.square(pace / config.learning_rate)  # (1 - P h)^2
+    rounds = config.num_rounds
+    with np.errstate(divide="ignore", invalid="ignore"):
+        total = np.where(left < 1, (1 - left**rounds) / (1 - left), rounds)
+    return np.asarray(config.published_stddev(1.0, "feature") * pace * np.sqrt(total))
+
+
+def _without_noisy_lengths(model: PublicModel, weights: Matrix, intercept: bool) -> Matrix:
+    """Shrink classes' lengths, and their intercepts, towards their means by what noise makes of them."""
+    noise = np.square(weight_noise(model))
+    if intercept:
+        own = weights[:, -1]
+        kept = _kept(own, float(model.basis[-1] ** 2 @ noise))
+        weights = weights.copy()
+        weights[:, -1] = own.mean() + kept * (own - own.mean())
+    squares = np.square(weights).sum(axis=1)
+    mean = float(squares.mean())
+    if mean == 0.0:
+        return weights
+    # The square of a noisy vector: central part, and noise times signal.
+    spread = 2 * float((noise**2).sum()) + 4 * float(noise.mean()) * max(mean - noise.sum(), 0.0)
+    due = mean + _kept(squares, spread) * (squares - mean)
+    tiny = np.finfo(float).tiny
+    return np.asarray(weights * np.sqrt(np.maximum(due, 0.0) / np.maximum(squares, tiny))[:, None])
+
+
+def _kept(values: Vector, noise: float) -> float:
+    """Return the share of the values' variance that is not noise."""
+    found = float(values.var(ddof=1))
+    return max(0.0, 1 - noise / found) if found > 0 else 0.0
 
 
 def _class_sizes(release: Release, rows: NDArray[np.float32]) -> Vector:
@@ -136,15 +184,20 @@ def _logit_scale(
     return 1.0 + max(float(slope), 0.0) / curvature if curvature > 0 else 1.0
 
 
+def _intercept_share(release: Release) -> float | None:
+    """Return the share of the squared clip norm that records' last feature, a constant, has."""
+    done = release.preprocessor
+    last = None if done is None or not done.steps else done.steps[-1]
+    return getattr(last, "share", None) if getattr(last, "step", "") == "intercept" else None
+
+
 def round_class_sizes(release: Release, rows: NDArray[np.float32]) -> Vector:
     """Estimate the classes' shares of the records from the first round.
 
     Its residuals are e_y - 1/K, all clipped alike; along the intercept c, row k adds up to
     (share of class k - 1/K) times c and the clipping's factor.
     """
-    done = release.preprocessor
-    last = None if done is None or not done.steps else done.steps[-1]
-    share = getattr(last, "share", None) if getattr(last, "step", "") == "intercept" else None
+    share = _intercept_share(release)
     if share is None:
         allowed = "none for a release without class counts and without an intercept"
         _validate.fail("class_prior", allowed, "some")

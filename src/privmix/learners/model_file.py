@@ -177,33 +177,33 @@ def load_model(path: str | Path) -> Learner:
             PyTorch is not installed.
 
     """
-    place = str(path)
+    position = str(path)
     if not Path(path).is_file():
         allowed = "an existing model file, which privmix train writes"
         if Path(path, "model.safetensors").is_file():
             allowed += "; read the folder of privmix fit by privmix.load_model"
-        _validate.fail(place, allowed, _what(Path(path)))
+        _validate.fail(position, allowed, _what(Path(path)))
     content = read_file(path, default_memory() // 2, _ALLOWED)
-    tensors, metadata = read_tensors(content, place, _ALLOWED)
+    tensors, metadata = read_tensors(content, position, _ALLOWED)
     if _HEADER not in metadata:
-        _validate.fail(place, _ALLOWED, "another safetensors file")
-    header = ModelHeader.from_json(metadata[_HEADER], place)
-    _validate.one_of(f"{place}.learner", header.learner, LEARNERS)
-    _validate.real(f"{place}.feature_clip_norm", header.feature_clip_norm, above=0.0)
+        _validate.fail(position, _ALLOWED, "another safetensors file")
+    header = ModelHeader.from_json(metadata[_HEADER], position)
+    _validate.one_of(f"{position}.learner", header.learner, LEARNERS)
+    _validate.real(f"{position}.feature_clip_norm", header.feature_clip_norm, above=0.0)
     results = {
         name.removeprefix(_PREPROCESSING): tensors.pop(name)
         for name in list(tensors)
         if name.startswith(_PREPROCESSING)
     }
-    preprocessor = _preprocessor(place, header, results)
+    preprocessor = _preprocessor(position, header, results)
     model = LEARNERS[header.learner]()
     if isinstance(model, LinearRegressor) != (header.target == "regression"):
-        _validate.fail(f"{place}.target", f"one that {header.learner} learns", header.target)
+        _validate.fail(f"{position}.target", f"one that {header.learner} learns", header.target)
     model.target_ = header.target
     if isinstance(model, TorchNetworkClassifier):
-        _fill_network(model, place, header, tensors)
+        _fill_network(model, position, header, tensors)
     else:
-        _fill_linear(model, place, header, tensors)
+        _fill_linear(model, position, header, tensors)
     model.preprocessor_ = preprocessor
     model.n_features_in_ = header.num_features if preprocessor is None else preprocessor.num_inputs
     model.feature_clip_norm_ = header.feature_clip_norm
@@ -211,7 +211,7 @@ def load_model(path: str | Path) -> Learner:
     model.private_ = header.private
     if (names := header.feature_names) is not None and len(names) != model.n_features_in_:
         allowed = f"{model.n_features_in_} names"
-        _validate.fail(f"{place}.feature_names", allowed, len(names))
+        _validate.fail(f"{position}.feature_names", allowed, len(names))
     model._remember_names(header.feature_names)
     return model
 
@@ -223,23 +223,23 @@ def _what(path: Path) -> str:
 
 
 def _preprocessor(
-    place: str, header: ModelHeader, results: dict[str, np.ndarray]
+    position: str, header: ModelHeader, results: dict[str, np.ndarray]
 ) -> Preprocessor | None:
     if header.facts is None:
         if header.preprocessing or results:
-            _validate.fail(f"{place}.facts", "a value beside preprocessing", "none")
+            _validate.fail(f"{position}.facts", "a value beside preprocessing", "none")
         return None
-    made = Preprocessor(header.preprocessing, header.facts).with_tensors(results, place)
+    made = Preprocessor(header.preprocessing, header.facts).with_tensors(results, position)
     if not made.is_complete or made.num_outputs != header.num_features:
         _validate.fail(
-            f"{place}.preprocessing", f"steps to {header.num_features} features", "others"
+            f"{position}.preprocessing", f"steps to {header.num_features} features", "others"
         )
     return made
 
 
 def _fill_linear(
     model: LinearClassifier | LinearRegressor,
-    place: str,
+    position: str,
     header: ModelHeader,
     tensors: dict[str, np.ndarray],
 ) -> None:
@@ -247,50 +247,55 @@ def _fill_linear(
     if isinstance(model, NoiseAwareRegressor):
         names.add("coef_stderr")
     if set(tensors) != names:
-        _validate.fail(place, _ALLOWED, "another safetensors file")
-    _check_tensors(place, header, tensors["coef"], tensors["intercept"])
+        _validate.fail(position, _ALLOWED, "another safetensors file")
+    _check_tensors(position, header, tensors["coef"], tensors["intercept"])
     model.coef_, model.intercept_ = tensors["coef"], tensors["intercept"]
     if isinstance(model, LinearClassifier):
         model.classes_, model.logit_scale_ = np.array(header.classes), header.logit_scale
         return
     bounds = header.target_bounds or ()
     if len(bounds) != len(header.classes) or not all(low < high for low, high in bounds):
-        _validate.fail(f"{place}.target_bounds", "low below high for each output", bounds)
+        _validate.fail(f"{position}.target_bounds", "low below high for each output", bounds)
     model.target_bounds_, model.output_names_ = np.array(bounds), header.classes
     if isinstance(model, NoiseAwareRegressor):
         model.coef_stderr_ = tensors["coef_stderr"]
         if model.coef_stderr_.shape != model.coef_.shape or not (model.coef_stderr_ >= 0).all():
-            _validate.fail(f"{place}.coef_stderr", "a number for each coefficient", "others")
+            _validate.fail(f"{position}.coef_stderr", "a number for each coefficient", "others")
 
 
 def _fill_network(
-    model: TorchNetworkClassifier, place: str, header: ModelHeader, tensors: dict[str, np.ndarray]
+    model: TorchNetworkClassifier,
+    position: str,
+    header: ModelHeader,
+    tensors: dict[str, np.ndarray],
 ) -> None:
     torch = require_torch()
     if header.image_shape is None or int(np.prod(header.image_shape)) != header.num_features:
-        _validate.fail(f"{place}.image_shape", f"{header.num_features} numbers", header.image_shape)
+        _validate.fail(
+            f"{position}.image_shape", f"{header.num_features} numbers", header.image_shape
+        )
     module = dpmix_network(header.image_shape, len(header.classes))
     state = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     found = {name.removeprefix(_NETWORK): value for name, value in tensors.items()}
     same = {name: value.shape for name, value in found.items()} == state
     if not same or not all(np.isfinite(value).all() for value in found.values()):
-        _validate.fail(place, "the finite tensors of DPMix's network", "others")
+        _validate.fail(position, "the finite tensors of DPMix's network", "others")
     module.load_state_dict({name: torch.from_numpy(value) for name, value in found.items()})
     model.image_shape, model.module_ = header.image_shape, module.eval()
     model.classes_ = np.array(header.classes)
 
 
 def _check_tensors(
-    place: str, header: ModelHeader, coef: np.ndarray, intercept: np.ndarray
+    position: str, header: ModelHeader, coef: np.ndarray, intercept: np.ndarray
 ) -> None:
-    _validate.real(f"{place}.logit_scale", header.logit_scale, at_least=0.0)
+    _validate.real(f"{position}.logit_scale", header.logit_scale, at_least=0.0)
     shape = (len(header.classes), header.num_features)
     least = 1 if header.target_bounds else 2
     if len(header.classes) < least or coef.shape != shape or intercept.shape != shape[:1]:
-        _validate.fail(place, f"coef of shape {shape}, an intercept for each row", coef.shape)
+        _validate.fail(position, f"coef of shape {shape}, an intercept for each row", coef.shape)
     for name, tensor in (("coef", coef), ("intercept", intercept)):
         if tensor.dtype != np.float64 or not np.isfinite(tensor).all():
-            _validate.fail(f"{place}.{name}", "finite float64 numbers", "others")
+            _validate.fail(f"{position}.{name}", "finite float64 numbers", "others")
 
 
 def _write_atomically(path: Path, content: bytes) -> None:

@@ -54,8 +54,8 @@ class RowMoments:
         width = 0 if absent else release.num_classes
         need, most = 8 * count * (release.num_features + width) ** 2, default_memory()
         if need > most:
-            place = f"num_features = {release.num_features}, second moments of which"
-            _validate.fail(place, f"at most {most} bytes, half of this machine's memory", need)
+            position = f"num_features = {release.num_features}, second moments of which"
+            _validate.fail(position, f"at most {most} bytes, half of this machine's memory", need)
         parts = [cls.zero(release.num_features, width) for _ in range(count)]
         start = 0
         for features, labels in _chunks(release):

@@ -12,7 +12,6 @@ from privmix import _validate
 from privmix.learners.adaptive import learn_rounds
 from privmix.learners.base import (
     HybridLike,
-    LinearClassifier,
     LinearRule,
     Matrix,
     ReleaseLike,
@@ -26,8 +25,7 @@ from privmix.learners.discriminant import learn_discriminant, learn_gaussian
 from privmix.learners.moments import RowMoments, class_means
 from privmix.learners.population import PopulationMoments, hybrid_moments, mixed_moments
 from privmix.learners.shares import (
-    ClassPrior,
-    ClassWeight,
+    PriorClassifier,
     Sizes,
     known_sizes,
     prediction_prior,
@@ -155,7 +153,7 @@ _RULES = {
 }
 
 
-class NoiseAwareClassifier(LinearClassifier):
+class NoiseAwareClassifier(PriorClassifier):
     """Linear classifier that uses the public noise level of a release.
 
     Every choice is a function of the release. Multiplying features and clip norm by a constant
@@ -227,11 +225,6 @@ class NoiseAwareClassifier(LinearClassifier):
         array(['a', 'b'], dtype='<U1')
 
     """
-
-    class_prior_: Vector | None
-
-    def __init__(self, *, class_prior: ClassPrior = None, class_weight: ClassWeight = None) -> None:
-        self.class_prior, self.class_weight = class_prior, class_weight
 
     def fit(self, release: ReleaseOrFolder, y: None = None) -> Self:
         """Learn from a release.

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from privmix.learners.base import LinearRegressor
+
+
+def num_features(model: Any) -> int:
+    """Return the width of the vectors that a learner of releases, or a model of ``fit``, takes."""
+    width = getattr(model, "n_features_in_", None)
+    return int(math.prod(model.certificate.config.input_shape) if width is None else width)
 
 
 def prediction_table(model: Any, features: Any) -> pa.Table:

@@ -2,29 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+import itertools
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from privmix.learners.adaptive import learn_rounds
-from privmix.learners.base import ReleaseLike, Vector
+from privmix.learners.base import Matrix, ReleaseLike, Vector
 from privmix.learners.moments import RowMoments
 from privmix.learners.record_model import ClassModel, common_norm, intercept_of, scaled_to_trace
 from privmix.publishing.release import Release
 from privmix.theory.spectrum import signal_variances
 
-# Share of the records' variance that class means make up. Rounds show how classes are told apart, not
-# how far apart they are; on training records set aside, 0.3 was better than 0.5 for logistic regression.
-_BETWEEN = 0.3
+_TINY = np.finfo(float).tiny
+# Rounds that show how far apart classes are: as few as tell the share to this standard error, at most five.
+# Their weights are small, so that a softmax is nearly linear in the scores.
+_SHARE_ERROR = 0.02
+_MOST_ROUNDS = 5
+# Power of the covariance that records vary by within a class: of 1/2, 3/4 and 1, the first was best for
+# forests on training records set aside, the last for networks.
+_FLATTENING = 0.75
+# No population has more of its variance between classes, or less, however the noise falls.
+_SHARES = (0.02, 0.9)
+
+
+class _ClassSums(NamedTuple):
+    """Class means less the mean record, (K, d), as early rounds show them, through noise.
+
+    ``noise`` is (K,), the variance of each coordinate of a class's.
+    """
+
+    offsets: Matrix
+    noise: Vector
+
+    def between(self, prior: Vector) -> float:
+        """Variance of the records between their classes, without the noise's share."""
+        num_classes, width = self.offsets.shape
+        left = width * (1 - 1 / num_classes) * self.noise
+        return float(prior @ ((self.offsets**2).sum(axis=1) - left))
 
 
 def round_model(release: ReleaseLike, prior: Vector) -> ClassModel:
-    """Fit Gaussian classes to the classifier that the rounds have trained.
+    """Fit Gaussian classes to the classifier that the rounds have trained, and to its first rounds.
 
     For classes of covariance S the best linear classifier has weights S^-1 d_k, with d_k the class means
     less their mean. The signed rows show S through much noise, and S w_k would show little else; of w_k,
     S^(1/2) w_k and S w_k, the second was nearest to class means and served learners best, on training
-    records set aside. The intercept's coordinate shows the mean record and is left out.
+    records set aside. Early rounds, whose weights are near 0, are class sums: they show how far apart
+    classes are without bias, and where records are many, their means too. An offset is the mean of both
+    kinds, by the noise of the sums and by how far the other kind is off beyond that noise. The intercept's
+    coordinate shows the mean record and is left out.
+
+    Within a class, records vary as S^(3/4) does. With S^(1/2) the best linear classifier of what is drawn
+    would be the learnt one; S less what class means explain, which follow the classifier's noise, would make
+    classes too easy to tell apart, and networks learn that noise.
     """
     published = cast(Release, release)
     learnt = learn_rounds(release, None, None)
@@ -39,15 +70,56 @@ def round_model(release: ReleaseLike, prior: Vector) -> ClassModel:
         mean = gram[-1, :-1] / constant
     weights = learnt.coef[:, :width]
     weights = weights - prior @ weights
-    eigenvalues, basis = np.linalg.eigh(gram[:width, :width] - np.outer(mean, mean))
+    covariance = gram[:width, :width] - np.outer(mean, mean)
+    eigenvalues, basis = np.linalg.eigh(covariance)
     variances = signal_variances(eigenvalues, noise, rows.count)
     norm = common_norm(release)
     if norm is not None:
         variances = scaled_to_trace(variances, norm**2 - float(mean @ mean))
     trace = float(variances.sum())
-    offsets = (weights @ basis) * np.sqrt(variances)
+    sums = _class_sums(published, prior, mean, covariance - noise * np.eye(width), trace)
+    between = float(np.clip(sums.between(prior) / trace, *_SHARES)) * trace if trace > 0 else 0.0
+    offsets = _scaled((weights @ basis * np.sqrt(variances)) @ basis.T, prior, between)
+    # What the sums are off beyond their noise is the error of the classifier's.
+    error = ((sums.offsets - offsets) ** 2).mean(axis=1) - sums.noise
+    spread = max(float(prior @ error), 0.0)
+    gain = spread / np.maximum(spread + sums.noise, _TINY)
+    offsets = _scaled(offsets + gain[:, None] * (sums.offsets - offsets), prior, between)
+    stddevs = np.sqrt(scaled_to_trace(variances**_FLATTENING, trace - between))
+    return ClassModel(prior, mean + offsets, stddevs, basis, norm)
+
+
+def _scaled(offsets: Matrix, prior: Vector, between: float) -> Matrix:
+    """Centre offsets, and scale them to a mean square."""
+    offsets = offsets - prior @ offsets
     square = float(prior @ (offsets**2).sum(axis=1))
-    offsets *= np.sqrt(_BETWEEN * trace / square) if square > 0 else 0.0
-    rest, axes = np.linalg.eigh(np.diag(variances) - (offsets.T * prior) @ offsets)
-    spread = scaled_to_trace(np.maximum(rest, 0.0), (1 - _BETWEEN) * trace)
-    return ClassModel(prior, mean + offsets @ basis.T, np.sqrt(spread), basis @ axes, norm)
+    return offsets * np.sqrt(between / square) if square > 0 else offsets
+
+
+def _class_sums(
+    release: Release, prior: Vector, mean: Vector, covariance: Matrix, trace: float
+) -> _ClassSums:
+    """Read class means off the first rounds.
+
+    With weights of zero all residuals e_y - 1/K are clipped alike, by a factor c, and row k is c times
+    p_k m_k - m/K, with p_k the class's share, m_k its mean and m that of all. Small weights W take
+    S (W_k - mean of W) / K more from it.
+    """
+    num_classes, width = len(prior), len(mean)
+    mechanism: Any = release.certificate.mechanism
+    factor = min(1.0, mechanism.components[1].residual_clip_norm / np.sqrt(1 - 1 / num_classes))
+    # A class that hardly any record has is read as if it had more: its noise is divided by its share.
+    shares = np.maximum(prior, 0.1 / num_classes)
+    noise = (release.tables[1].feature_noise_stddev / (factor * shares)) ** 2
+    total, count = np.zeros((num_classes, width)), 0
+    for rows in itertools.islice(release.iter_rounds(), _MOST_ROUNDS):
+        assert rows.weights is not None
+        weights = rows.weights[:, :width].astype(np.float64) / release.feature_clip_norm
+        weights -= weights.mean(axis=0)
+        total += rows.features[:, :width] / factor + weights @ covariance / num_classes
+        count += 1
+        error = float(prior @ noise) / count * np.sqrt(2 * width / num_classes)
+        if error < _SHARE_ERROR * trace:
+            break
+    offsets = (total / count + mean * (1 / num_classes - prior[:, None])) / shares[:, None]
+    return _ClassSums(offsets, noise / count)

@@ -89,7 +89,7 @@ def _label_matrix(labels: ArrayLike, target: Any, width: int) -> NDArray[np.floa
     wrong = np.argwhere(~rule.holds(matrix))
     if len(wrong):
         row, column = map(int, wrong[0])
-        _validate.fail(f"labels[{row}, {column}]", rule.allowed, matrix[row, column])
+        _validate.fail(f"labels[{row}, {column}]", rule.expected, matrix[row, column])
     return matrix
 
 

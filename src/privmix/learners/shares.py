@@ -8,11 +8,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from privmix import _validate
-from privmix.learners.base import ReleaseLike, Vector, check_prior, facts_of
+from privmix.learners.base import LinearClassifier, ReleaseLike, Vector, check_prior, facts_of
 from privmix.preprocess import Step
 
 ClassPrior = ArrayLike | Literal["uniform", "counts", "estimated"] | None
 ClassWeight = Literal["balanced"] | None
+
+
+class PriorClassifier(LinearClassifier):
+    """Base of the classifiers that a prior of the classes can be given to."""
+
+    class_prior_: Vector | None
+
+    def __init__(self, *, class_prior: ClassPrior = None, class_weight: ClassWeight = None) -> None:
+        self.class_prior, self.class_weight = class_prior, class_weight
 
 
 def denoised(sizes: Vector, error: float) -> Vector:

@@ -24,10 +24,11 @@ from privmix.mechanism.mixtures import (
     split_noise_multiplier,
     squared_change,
 )
-from privmix.mechanism.residual import ResidualConfig
+from privmix.mechanism.residual import LARGEST_ROUND_NOISE, ResidualConfig
 
 __all__ = [
     "DESIGNS",
+    "LARGEST_ROUND_NOISE",
     "AdaptiveConfig",
     "Design",
     "HybridConfig",

@@ -170,7 +170,7 @@ def adaptive_config(
             ResidualConfig(
                 **rounds,
                 noise_multiplier=noise,
-                learning_rate=learning_rate(scale, rounds["num_rounds"]),
+                learning_rate=learning_rate(scale, rounds["num_rounds"], rounds["num_classes"]),
             ),
         ),
         feature_budget=feature_budget,

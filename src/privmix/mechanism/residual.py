@@ -19,6 +19,8 @@ from privmix.sampling import RowBlock, row_blocks
 from privmix.schema import Target
 
 MOST_ROUNDS = 1000
+# What the sampler draws, of a sensitivity of at most 2^30 grid points.
+LARGEST_ROUND_NOISE = MAX_STDDEV / 2**30 / (1 + 1e-9)
 
 
 class ResidualConfig(FrozenModel):
@@ -75,8 +77,8 @@ class ResidualConfig(FrozenModel):
 
     def check_noise_range(self) -> None:
         """Refuse noise beyond what the sampler draws; calibration may pass such values on its way."""
-        largest = MAX_STDDEV / 2**30 / (1 + 1e-9)
-        _validate.real("noise_multiplier", self.noise_multiplier, above=0.0, at_most=largest)
+        noise = self.noise_multiplier
+        _validate.real("noise_multiplier", noise, above=0.0, at_most=LARGEST_ROUND_NOISE)
 
     @property
     def event(self) -> Event:
@@ -139,16 +141,20 @@ class ResidualConfig(FrozenModel):
         return self.noise_multiplier / math.sqrt(self.num_rounds)
 
 
-def learning_rate(noise: float, num_rounds: int) -> float:
+def learning_rate(noise: float, num_rounds: int, num_classes: int) -> float:
     """Return the largest step at which the noise of all rounds does not drown the public model.
 
     Along a direction in which records do not vary, a weight ends as the sum of J steps of noise,
-    learning_rate * sqrt(J) * (sqrt(J) * noise) = learning_rate * J * noise. At this rate it is 1: the
-    score of a record on the clip norm then carries noise of stddev 1 at most, which a softmax bears.
+    learning_rate * sqrt(J) * (sqrt(J) * noise) = learning_rate * J * noise. At this rate it is ln K / ln 30,
+    but between 1 and 1.3: the score of a record on the clip norm then carries noise of that stddev at most.
+    Scores are apart by ln K before a softmax is as sure of a class as of all others together, and it bears
+    noise in proportion.
 
     Args:
         noise: Noise stddev that the mean of all rounds' rows has, in clip norms.
         num_rounds: J.
+        num_classes: K.
 
     """
-    return 1 / (noise * num_rounds)
+    borne = min(max(math.log(num_classes) / math.log(30), 1.0), 1.3)
+    return borne / (noise * num_rounds)

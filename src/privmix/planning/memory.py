@@ -47,7 +47,7 @@ def memory_layout(
     raw_width: int | None = None,
     sampled: bool = False,
     other_bytes: int = 0,
-    place: str = "max_memory",
+    position: str = "max_memory",
 ) -> MemoryLayout:
     """Lay a release out for a given memory.
 
@@ -60,7 +60,7 @@ def memory_layout(
         raw_width: Number of features before preprocessing, if there is any.
         sampled: Whether a sample of each unit's records is taken, which makes a copy.
         other_bytes: What the input and the preprocessing keep in memory by themselves.
-        place: What an error names.
+        position: What an error names.
 
     Raises:
         InvalidInputError: Too little memory; the error says the least that works.
@@ -93,7 +93,7 @@ def memory_layout(
     if max_memory is not None and least > limit:
         needed = f"at least {-(-min(least, whole) // 10**6)}MB for this release"
         needed += f" with {threads} threads, or fewer threads" if threads > 1 else ""
-        _validate.fail(place, needed, f"{limit // 10**6}MB")
+        _validate.fail(position, needed, f"{limit // 10**6}MB")
     sums = min(sum(sizes), max(limit - fixed, max(sizes)))
     return MemoryLayout(False, sums, max(fixed + sums, accountant))
 

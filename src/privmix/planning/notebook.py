@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
+
+from privmix.markup import element
 
 
 def facts_html(title: str, facts: Mapping[str, object]) -> str:
     """Return a table of facts as HTML; every text is escaped, whoever wrote it."""
-    rows = "".join(
-        f"<tr><th style='text-align:left'>{escape(name)}</th><td>{escape(str(value))}</td></tr>"
+    rows = [
+        element(
+            "tr",
+            element("th", name, style="text-align:left"),
+            element("td", str(value)),
+        )
         for name, value in facts.items()
-    )
-    return f"<table><caption>{escape(title)}</caption>{rows}</table>"
+    ]
+    return element("table", element("caption", title), rows).render()

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict, get_args, get
 from privmix import _validate
 from privmix.accounting.events import NeighboringRelation
 from privmix.mechanism import Design
-from privmix.planning.rule import NUM_ROUNDS
+from privmix.planning.rule import NUM_ROUNDS, PACE_BUDGET
 
 Check = Callable[[str, Any], Any]
 
@@ -68,15 +68,15 @@ class Option:
 
 
 def _one_of(*names: str) -> Check:
-    return lambda place, value: _validate.one_of(place, value, names)
+    return lambda position, value: _validate.one_of(position, value, names)
 
 
-def _above_zero(place: str, value: object) -> float:
-    return _validate.real(place, value, above=0.0)
+def _above_zero(position: str, value: object) -> float:
+    return _validate.real(position, value, above=0.0)
 
 
-def _share(place: str, value: object) -> float:
-    return _validate.real(place, value, above=0.0, below=1.0)
+def _share(position: str, value: object) -> float:
+    return _validate.real(position, value, above=0.0, below=1.0)
 
 
 def _each(*designs: Design, default: Any = None) -> dict[Design, Any]:
@@ -92,8 +92,6 @@ _MIXTURES: tuple[Design, ...] = (
     "uniform",
 )
 _NOISY_LABELS: tuple[Design, ...] = ("poisson", "signed", "hierarchical", "uniform", "transposed")
-# The signed rows of ``adaptive`` only tell how far the public model may step in which direction.
-_PACE_BUDGET = 0.1
 
 
 class DesignOptions(TypedDict, total=False):
@@ -152,9 +150,9 @@ class DesignOptions(TypedDict, total=False):
         float | None,
         Option(
             "share of the budget for signed rows",
-            {"hybrid": 0.25, "adaptive": _PACE_BUDGET},
+            {"hybrid": 0.25, "adaptive": PACE_BUDGET},
             _share,
-            "by that rule, else 0.25, 0.1",
+            "by that rule, else 0.25, 0.05",
         ),
     ]
     num_rounds: Annotated[

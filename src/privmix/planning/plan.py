@@ -200,7 +200,7 @@ class ReleasePlan(FrozenModel):
         threads: int,
         *,
         resident_bytes: int = 0,
-        place: str = "max_memory",
+        position: str = "max_memory",
     ) -> MemoryLayout:
         """Lay the release of ``num_records`` out in memory; see ``memory.memory_layout``."""
         return _memory(
@@ -212,7 +212,7 @@ class ReleasePlan(FrozenModel):
             threads,
             sampled=self.unit != RECORD,
             resident_bytes=resident_bytes,
-            place=place,
+            position=position,
         )
 
     def most_threads(self, max_memory: int | None) -> int:
@@ -281,15 +281,15 @@ class ReleasePlan(FrozenModel):
         return json.dumps(self.to_dict(), indent=2)
 
     @classmethod
-    def from_json(cls, text: str | bytes, place: str | None = None) -> Self:
+    def from_json(cls, text: str | bytes, position: str | None = None) -> Self:
         """Read what :meth:`to_json` wrote; a plan that contradicts itself is refused."""
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
-            _validate.fail(place or "plan", "valid JSON", str(error)[:80])
-        _validate.refuse_repeated(place or "plan", text)
+            _validate.fail(position or "plan", "valid JSON", str(error)[:80])
+        _validate.refuse_repeated(position or "plan", text)
         if not isinstance(data, dict):
-            _validate.fail(place or "plan", "a JSON object", type(data).__name__)
+            _validate.fail(position or "plan", "a JSON object", type(data).__name__)
         own = {field.alias or name for name, field in cls.model_fields.items()}
         mechanism = {name: value for name, value in data.items() if name not in own}
         if "components" in mechanism:
@@ -297,10 +297,10 @@ class ReleasePlan(FrozenModel):
         else:
             stated = {}
         nested = {name: value for name, value in data.items() if name in own}
-        plan = super().from_json(json.dumps({**nested, "mechanism": mechanism}), place)
+        plan = super().from_json(json.dumps({**nested, "mechanism": mechanism}), position)
         for name, value in stated.items():
             if (due := plan._summary()[name]) != value:
-                _validate.fail(f"{place or 'plan'}.{name}", f"{due!r}, as in components", value)
+                _validate.fail(f"{position or 'plan'}.{name}", f"{due!r}, as in components", value)
         return plan
 
     def digest(self) -> bytes:
@@ -444,7 +444,7 @@ def _memory(
     *,
     sampled: bool,
     resident_bytes: int = 0,
-    place: str = "max_memory",
+    position: str = "max_memory",
 ) -> MemoryLayout:
     """Lay a release out, with what the steps hold."""
     return memory_layout(
@@ -455,5 +455,5 @@ def _memory(
         raw_width=schema.num_features if schema is not None and preprocessing else None,
         sampled=sampled,
         other_bytes=resident_bytes + _step_bytes(config, schema, preprocessing),
-        place=place,
+        position=position,
     )

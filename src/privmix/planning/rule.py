@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from scipy.special import log_ndtr
 
 from privmix import _validate
 from privmix.accounting import gdp_mu_from
-from privmix.mechanism import Design
+from privmix.mechanism import LARGEST_ROUND_NOISE, Design
 from privmix.preprocess import Center, Intercept, Step, UnitNorm
 from privmix.schema import ClassBalance
 
@@ -33,12 +33,20 @@ _LEAST_CENTER_SHARE = 0.005
 _FEW_CLASSES = 20
 # Least and largest share of the budget for class counts: a twentieth makes noise 2.5 % larger.
 _COUNTS_SHARES = (0.01, 0.05)
-# Signed rows of ``adaptive`` only set the pace of its rounds; from 0.03 to 0.1 nothing changed on
-# records set aside.
-_PACE_BUDGET = 0.1
-NUM_ROUNDS = 30
-# A row of a round must stand this many standard deviations out of its noise, or rounds wander.
+# Signed rows of ``adaptive`` only set the pace of its rounds. Four rows a feature show directions nearly as
+# well as any number does: their noise has its edge at sqrt(d) (2 + sqrt(d/T)) at equal cost.
+PACE_BUDGET = 0.05
+_PACE_ROWS_PER_FEATURE = 4
+_LEAST_PACE_ROWS = 2000
+# Rounds, in general and where records have few features: then rounds are cheap, and the loss curves along
+# every direction, so that more of them bring the model nearer to its goal.
+NUM_ROUNDS, _MOST_ROUNDS = 20, 60
+_FEW_FEATURES = 256
+# That many, and any with more classes than features, only if a row of a round stands this many standard
+# deviations out of its noise.
 _LEAST_SIGNAL = 3.0
+# The noise of a plan is that of the central limit but for a few per cent.
+_MARGIN = 1.2
 # Early stopping is a ridge, of about the noise: the one that suits the sizes best is taken.
 _EARLY_STOPPING = (0.5, 1.0, 2.0)
 # Real classes do not scatter alike: on records set aside, rounds that see their own errors left a
@@ -60,6 +68,7 @@ class Alternative:
         num_mixtures: Rows (``hybrid``, ``adaptive``: signed rows); None for ``stratified``.
         mix_size: Planned records in such a row; None for ``stratified``.
         feature_budget: ``hybrid``, ``adaptive``: share of the rest for the signed rows, else None.
+        num_rounds: ``adaptive``: rounds, else None.
         label_balance: ``signed``, ``poisson``: label over feature noise multiplier, else None.
         predicted_error: Share of records that the design's classifier would get wrong in the
             reference population; it ranks designs and promises nothing about given data.
@@ -73,11 +82,12 @@ class Alternative:
     feature_budget: float | None
     label_balance: float | None
     predicted_error: float
+    num_rounds: int | None = None
 
     @property
     def options(self) -> dict[str, Any]:
         """The design's options, by the names of ``privmix.plan_release``."""
-        names = ("num_mixtures", "mix_size", "feature_budget", "label_balance")
+        names = ("num_mixtures", "mix_size", "feature_budget", "num_rounds", "label_balance")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     @property
@@ -139,12 +149,14 @@ def recommend_design(
     another by D = sum(b/m) / sqrt(sum((b + v) w / m^2)) standard deviations, and
     1 - error = E[Phi(Z + D)^(K-1)].
 
-    The rounds of ``adaptive`` (J = 30) know no covariance and need none: gradients of all records bring
+    The rounds of ``adaptive`` know no covariance and need none: gradients of all records bring
     the exact one in. Together they show offsets with the variance of class sums of what the signed
     rows leave, (K / (n mu))^2 / 0.9, and stop early, which acts like a ridge on W of about the noise
-    K / (2 n mu). A tenth is taken off their error, which depends on no model of the records. In a
-    round, row k stands n mu / (K sqrt(J)) standard deviations out of its noise: below 3, class sums are
-    better than rounds, which then are not among the alternatives.
+    K / (2 n mu). A tenth is taken off their error, which depends on no model of the records. There are
+    J = 20 of them, or 60 for fewer than 256 features, if row k of a round then stands
+    n mu / (K sqrt(J)) = 3 standard deviations out of its noise. Below that, and with more classes than
+    features, rounds are not among the alternatives: class sums were better. Nor are they where their noise would be
+    beyond what the sampler draws, as for owners of thousands of records.
 
     Centring spends a share c of mu^2 on the mean, which leaves a mean of squared length a / c,
     a = d / (n mu)^2, in place of 1/4. Scaled to the clip norm, records vary by 1 / (3/4 + a/c) times
@@ -177,17 +189,45 @@ def recommend_design(
     gdp_mu = gdp_mu_from(budget, _validate.delta("delta", delta))
     gdp_mu *= math.sqrt(_validate.probability("budget_share", budget_share))
     rows = max(n, _ROWS_PER_FEATURE * d)
+    pace_rows = min(rows, max(_PACE_ROWS_PER_FEATURE * d, _LEAST_PACE_ROWS))
     if num_mixtures is not None:
-        rows = _validate.size("num_mixtures", num_mixtures)
+        rows = pace_rows = _validate.size("num_mixtures", num_mixtures)
     found = []
     for share in (_center_share(n, d, gdp_mu), None):
-        size = _Sizes(n, k, d, gdp_mu, share, rows)
+        size = _Sizes(n, k, d, gdp_mu, share, rows, pace_rows)
         for design, values in _CHOICES.items():
-            if design == "adaptive" and not size.suits_rounds:
+            if design == "adaptive" and not (size.suits_rounds and size.draws_rounds):
                 continue
             tried = [_ALTERNATIVES[design](size, design, value) for value in values]
             found.append(min(tried, key=lambda alternative: alternative.predicted_error))
     return tuple(sorted(found, key=lambda alternative: alternative.predicted_error))
+
+
+def predicted_errors(
+    *,
+    num_records: int,
+    num_classes: int,
+    num_features: int,
+    epsilons: Sequence[float],
+    delta: float,
+) -> dict[str, list[float]]:
+    """Return each design's predicted error at several epsilons, with its better centring. Sees no data.
+
+    As :func:`recommend_design`; NaN where a design is no alternative.
+    """
+    found: dict[str, list[float]] = {design: [] for design in _CHOICES}
+    for epsilon in epsilons:
+        ranked = recommend_design(
+            num_records=num_records,
+            num_classes=num_classes,
+            num_features=num_features,
+            epsilon=epsilon,
+            delta=delta,
+        )
+        for design, errors in found.items():
+            tried = [one.predicted_error for one in ranked if one.design == design]
+            errors.append(min(tried, default=math.nan))
+    return found
 
 
 def counts_share(
@@ -217,7 +257,10 @@ def _center_share(n: int, d: int, gdp_mu: float) -> float:
 
 
 class _Sizes(NamedTuple):
-    """The task: sizes, budget, the share of it that centring gets, or None, and rows."""
+    """The task: sizes, budget, the share of it that centring gets, or None, and rows.
+
+    ``pace_rows`` are the signed rows of ``adaptive``.
+    """
 
     n: int
     k: int
@@ -225,6 +268,7 @@ class _Sizes(NamedTuple):
     gdp_mu: float
     center_share: float | None
     rows: int
+    pace_rows: int
 
     @property
     def mechanism_mu(self) -> float:
@@ -232,9 +276,27 @@ class _Sizes(NamedTuple):
         return self.gdp_mu * math.sqrt(1 - (self.center_share or 0.0))
 
     @property
+    def draws_rounds(self) -> bool:
+        """Whether the noise of a round is within what the sampler draws."""
+        noise = math.sqrt(self.num_rounds / (1 - PACE_BUDGET)) / self.mechanism_mu
+        return noise * _MARGIN <= LARGEST_ROUND_NOISE
+
+    @property
     def suits_rounds(self) -> bool:
-        """Whether the row of a class stands out of the noise of a single round."""
-        return self.n * self.mechanism_mu / self.k >= _LEAST_SIGNAL * math.sqrt(NUM_ROUNDS)
+        """Whether rounds are no worse than class sums.
+
+        With more classes than features offsets fill the space, the population below is none, and class
+        sums, which take the whole of every record, were better where noise is large.
+        """
+        signal = self.n * self.mechanism_mu / self.k
+        return self.k <= self.d or signal >= _LEAST_SIGNAL * math.sqrt(NUM_ROUNDS)
+
+    @property
+    def num_rounds(self) -> int:
+        """Rounds of ``adaptive``: more where records have few features and rows stand out."""
+        signal = self.n * self.mechanism_mu / self.k
+        many = self.d < _FEW_FEATURES and signal >= _LEAST_SIGNAL * math.sqrt(_MOST_ROUNDS)
+        return _MOST_ROUNDS if many else NUM_ROUNDS
 
     @property
     def gain(self) -> float:
@@ -262,7 +324,8 @@ def _hybrid(size: _Sizes, design: Design, share: float) -> Alternative:
 
 
 def _rounds(size: _Sizes, design: Design, share: float) -> Alternative:
-    rows, prob = size.rows, _sampling_prob("signed", size, math.sqrt(share) * size.mechanism_mu)
+    paced, gdp_mu = size._replace(rows=size.pace_rows), math.sqrt(share) * size.mechanism_mu
+    prob = _sampling_prob("signed", paced, gdp_mu)
     level = size.k / (size.n * size.mechanism_mu * math.sqrt(1 - share))
     noise = _Noise(level**2).relative_to(size.gain)
     within, between = _reference(size.d)
@@ -270,7 +333,10 @@ def _rounds(size: _Sizes, design: Design, share: float) -> Alternative:
     error = _SEEN_ERRORS * min(
         _linear_error(size.k, within, between, within + ridge, noise.offset) for ridge in ridges
     )
-    return Alternative(design, size.center_share, rows, prob * size.n, share, None, error)
+    sizes = size.pace_rows, prob * size.n
+    return Alternative(
+        design, size.center_share, *sizes, share, None, error, num_rounds=size.num_rounds
+    )
 
 
 def _mixtures(size: _Sizes, design: Design, balance: float) -> Alternative:
@@ -290,7 +356,7 @@ def _class_sums(size: _Sizes, design: Design, _: None) -> Alternative:
 
 # Each design's values of the one choice that the rule makes for it.
 _CHOICES: dict[Design, tuple[Any, ...]] = {
-    "adaptive": (_PACE_BUDGET,),
+    "adaptive": (PACE_BUDGET,),
     "hybrid": _FEATURE_BUDGETS,
     "signed": _LABEL_BALANCES,
     "poisson": _LABEL_BALANCES,

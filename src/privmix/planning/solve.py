@@ -90,8 +90,9 @@ def plan_release(
             - ``class_prob``, ``eligibility``: ``hierarchical``: share of the rows that a class is
               open to (no default), and ``balanced`` (default) or ``random``.
             - ``feature_budget``: ``hybrid`` and ``adaptive``: share of the budget for the signed
-              rows (by the rule; ``adaptive``: 0.1).
-            - ``num_rounds``: ``adaptive``: rounds of residual mixtures (30).
+              rows (by the rule; ``adaptive``: 0.05).
+            - ``num_rounds``: ``adaptive``: rounds of residual mixtures (20, or
+              60 for few features and many records).
             - ``weight_alpha``, ``weight_clip``: ``uniform``: Dirichlet concentration and upper
               bound of random weights; equal weights by default.
 

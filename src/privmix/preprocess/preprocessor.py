@@ -269,12 +269,12 @@ class Preprocessor:
             for name, tensor in sorted(result.items())
         }
 
-    def with_results(self, content: bytes | None, place: str = FILE_NAME) -> Preprocessor:
+    def with_results(self, content: bytes | None, position: str = FILE_NAME) -> Preprocessor:
         """Read results from the bytes of a file; None is no file. See :meth:`with_tensors`."""
         if content is None:
-            return self.with_tensors({}, place)
-        tensors, _ = read_tensors(content, place, "a safetensors file of privmix")
-        return self.with_tensors(tensors, place)
+            return self.with_tensors({}, position)
+        tensors, _ = read_tensors(content, position, "a safetensors file of privmix")
+        return self.with_tensors(tensors, position)
 
     def size_bounds(self) -> tuple[int, int]:
         """Return the least and the most bytes of the file of all results."""
@@ -284,7 +284,7 @@ class Preprocessor:
         least = sum(math.prod(shape) * kind.itemsize for shape, kind in parts)
         return least, least + 8 + 256 * (len(parts) + 1)
 
-    def with_tensors(self, tensors: Tensors, place: str = FILE_NAME) -> Preprocessor:
+    def with_tensors(self, tensors: Tensors, position: str = FILE_NAME) -> Preprocessor:
         """Take results over, as many steps as are there.
 
         Raises:
@@ -304,18 +304,18 @@ class Preprocessor:
             result = {name.removeprefix(prefix): tensors.pop(name) for name in names}
             found = {name: (tensor.shape, tensor.dtype) for name, tensor in result.items()}
             if found != due:
-                _validate.fail(f"{place}: {prefix[:-1]}", str(due), str(found))
+                _validate.fail(f"{position}: {prefix[:-1]}", str(due), str(found))
             if not all(np.isfinite(tensor).all() for tensor in result.values()):
-                _validate.fail(f"{place}: {prefix[:-1]}", "finite numbers", "others")
+                _validate.fail(f"{position}: {prefix[:-1]}", "finite numbers", "others")
             columns = result.get("columns", np.zeros(0))
             if (np.diff(columns, prepend=-1) < 1).any() or columns.max(initial=0) >= seen[
                 number
             ].num_features:
                 allowed = f"increasing numbers below {seen[number].num_features}"
-                _validate.fail(f"{place}: {prefix}columns", allowed, "others")
+                _validate.fail(f"{position}: {prefix}columns", allowed, "others")
             results.append(result)
         if tensors:
-            _validate.fail(place, "results of the plan's steps", min(tensors))
+            _validate.fail(position, "results of the plan's steps", min(tensors))
         return Preprocessor(self.steps, self.facts, tuple(results))
 
     def _layout(self, number: int) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:

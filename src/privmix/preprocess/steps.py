@@ -200,6 +200,15 @@ class _ChargedStep(_Step):
         return GaussianEvent(noise_multiplier=self.joint_noise, neighboring_relation=relation)
 
 
+class _StepByClass(_ChargedStep):
+    """A step that counts records, or adds them up, by their class."""
+
+    @property
+    def needs_classes(self) -> bool:
+        """Yes: records are counted or added up by their class."""
+        return True
+
+
 class Center(_ChargedStep):
     """Subtract a noisy mean of all records, so that what all share takes up no clip norm.
 
@@ -215,23 +224,18 @@ class Center(_ChargedStep):
         return (Statistic.of("feature_sums", facts),)
 
 
-class ClassCounts(_ChargedStep):
+class ClassCounts(_StepByClass):
     """Publish the noisy number of records of each class. Features stay as they are."""
 
     step: Literal["class_counts"] = "class_counts"
     budget_share: float = 0.02
-
-    @property
-    def needs_classes(self) -> bool:
-        """Yes: records are counted or added up by their class."""
-        return True
 
     def statistics(self, facts: RecordFacts) -> tuple[Statistic, ...]:
         """What the step publishes about private records."""
         return (Statistic.of("class_counts", facts),)
 
 
-class SelectFeatures(_ChargedStep):
+class SelectFeatures(_StepByClass):
     """Keep the features in which the noisy class means differ most (the DFS paper, Algorithm 1).
 
     A feature's criterion is the largest distance between two classes' means, for any number of
@@ -259,11 +263,6 @@ class SelectFeatures(_ChargedStep):
     def num_outputs(self, num_features: int) -> int:
         """Width of a record after the step; fails for one that the step cannot take."""
         return _validate.integer("num_selected", self.num_selected, at_most=num_features)
-
-    @property
-    def needs_classes(self) -> bool:
-        """Yes: records are counted or added up by their class."""
-        return True
 
     def statistics(self, facts: RecordFacts) -> tuple[Statistic, ...]:
         """What the step publishes about private records."""
@@ -429,8 +428,8 @@ def step_facts(steps: tuple[Step, ...], facts: RecordFacts) -> tuple[RecordFacts
         try:
             width = step.num_outputs(found[-1].num_features)
         except _validate.InvalidInputError as error:
-            place = f"preprocessing[{number}].{error.place}"
-            _validate.fail(place, error.allowed, error.received)
+            position = f"preprocessing[{number}].{error.position}"
+            _validate.fail(position, error.expected, error.got)
         found.append(found[-1].model_copy(update={"num_features": width}))
     return tuple(found)
 

@@ -33,14 +33,14 @@ class AllowedSigner(NamedTuple):
     """One line of the file.
 
     Attributes:
-        place: File and line.
+        position: File and line.
         principals: Patterns of identities, separated by commas.
         public_key: The key in OpenSSH's wire format.
         options: What the key may be used for.
 
     """
 
-    place: str
+    position: str
     principals: str
     public_key: bytes
     options: dict[str, str]
@@ -52,14 +52,16 @@ class AllowedSigners(NamedTuple):
     path: str
     signers: tuple[AllowedSigner, ...]
 
-    def find(self, public_key: bytes, namespace: str, identity: str | None, *, place: str) -> str:
+    def find(
+        self, public_key: bytes, namespace: str, identity: str | None, *, position: str
+    ) -> str:
         """Return whose key it is, or say why it is not to be trusted.
 
         Args:
             public_key: In OpenSSH's wire format.
             namespace: What the signature was made for.
             identity: Who must have signed; anyone in the file, by default.
-            place: What is refused, for errors.
+            position: What is refused, for errors.
 
         Raises:
             InvalidInputError: No line has the key, or none that has it allows this.
@@ -69,10 +71,10 @@ class AllowedSigners(NamedTuple):
         wanted = f"a signature by {identity or 'someone'} in {self.path}"
         found = [signer for signer in self.signers if signer.public_key == public_key]
         if not found:
-            _validate.fail(place, wanted, f"one by the key {key}, which it does not have")
+            _validate.fail(position, wanted, f"one by the key {key}, which it does not have")
         problems = [_problem(signer, namespace, identity) for signer in found]
         if None not in problems:
-            _validate.fail(place, wanted, f"one by the key {key}, whose line {problems[0]}")
+            _validate.fail(position, wanted, f"one by the key {key}, whose line {problems[0]}")
         return identity or found[problems.index(None)].principals
 
 
@@ -84,20 +86,20 @@ def read_allowed_signers(path: str | Path) -> AllowedSigners:
             understood.
 
     """
-    place, allowed = f"signers {path}", "OpenSSH's file of allowed signers"
+    position, allowed = f"signers {path}", "OpenSSH's file of allowed signers"
     try:
-        text = read_file(path, _MOST_BYTES, allowed, place=place).decode()
+        text = read_file(path, _MOST_BYTES, allowed, position=position).decode()
     except UnicodeDecodeError:
-        _validate.fail(place, allowed, "another kind of file")
+        _validate.fail(position, allowed, "another kind of file")
     if "\0" in text:
-        _validate.fail(place, allowed, "another kind of file")
+        _validate.fail(position, allowed, "another kind of file")
     stripped = (line.lstrip(" \t").rstrip(" \t\r") for line in text.split("\n"))
     lines = list(enumerate(stripped, 1))
     found = tuple(
         _parsed(f"{path}: line {i}", line) for i, line in lines if line and line[0] != "#"
     )
     if not found:
-        _validate.fail(place, "at least one allowed signer", "none")
+        _validate.fail(position, "at least one allowed signer", "none")
     return AllowedSigners(str(path), found)
 
 
@@ -107,18 +109,18 @@ def fingerprint(public_key: bytes) -> str:
     return f"SHA256:{digest.rstrip('=')}"
 
 
-def _parsed(place: str, line: str) -> AllowedSigner:
+def _parsed(position: str, line: str) -> AllowedSigner:
     allowed = "PRINCIPALS [OPTIONS] KEY-TYPE KEY, as in ssh-keygen(1), ALLOWED SIGNERS"
     quoted = re.match(r'"([^"]+)"[ \t]+|([^ \t"]+)[ \t]+', line)
     if quoted is None:
-        _validate.fail(place, allowed, "something else")
+        _validate.fail(position, allowed, "something else")
     principals, rest = quoted[1] or quoted[2], line[quoted.end() :]
     options: dict[str, str] = {}
     if _KEY_TYPES.fullmatch(_BLANKS.split(rest, maxsplit=1)[0]) is None:
         stated = re.match(r'((?:[^ \t"]|"[^"]*")+)[ \t]+', rest)
         if stated is None:
-            _validate.fail(place, allowed, "something else")
-        options, rest = _options(place, stated[1]), rest[stated.end() :]
+            _validate.fail(position, allowed, "something else")
+        options, rest = _options(position, stated[1]), rest[stated.end() :]
     words = _BLANKS.split(rest)
     try:
         if len(words) < 2 or _KEY_TYPES.fullmatch(words[0]) is None:
@@ -128,11 +130,11 @@ def _parsed(place: str, line: str) -> AllowedSigner:
         if key[: 4 + len(kind)] != len(kind).to_bytes(4, "big") + kind:
             raise ValueError
     except (ValueError, binascii.Error):
-        _validate.fail(place, allowed, "no key of its type")
-    return AllowedSigner(place, principals, key, options)
+        _validate.fail(position, allowed, "no key of its type")
+    return AllowedSigner(position, principals, key, options)
 
 
-def _options(place: str, text: str) -> dict[str, str]:
+def _options(position: str, text: str) -> dict[str, str]:
     names = ("cert-authority", "namespaces", "valid-after", "valid-before")
     found: dict[str, str] = {}
     start = 0
@@ -140,14 +142,14 @@ def _options(place: str, text: str) -> dict[str, str]:
         one = _OPTION.match(text, start)
         name = "" if one is None else one[1].lower()
         if one is None or name not in names or name in found:
-            _validate.fail(place, f"options out of {', '.join(names)}, each once", repr(text))
+            _validate.fail(position, f"options out of {', '.join(names)}, each once", repr(text))
         if (one[2] is None) != (name == "cert-authority"):
-            _validate.fail(place, 'cert-authority alone, others as NAME="VALUE"', repr(text))
+            _validate.fail(position, 'cert-authority alone, others as NAME="VALUE"', repr(text))
         found[name] = one[2] or ""
         start = one.end()
     for name in ("valid-after", "valid-before"):
         if name in found:
-            _moment(place, found[name])
+            _moment(position, found[name])
     return found
 
 
@@ -159,9 +161,9 @@ def _problem(signer: AllowedSigner, namespace: str, identity: str | None) -> str
     if "namespaces" in options and not _matches(namespace, options["namespaces"]):
         return f"is for the namespaces {options['namespaces']}, not {namespace}"
     now = datetime.now(UTC)
-    if "valid-after" in options and now < _moment(signer.place, options["valid-after"]):
+    if "valid-after" in options and now < _moment(signer.position, options["valid-after"]):
         return f"is valid only after {options['valid-after']}"
-    if "valid-before" in options and now > _moment(signer.place, options["valid-before"]):
+    if "valid-before" in options and now > _moment(signer.position, options["valid-before"]):
         return f"was valid only before {options['valid-before']}"
     if identity is not None and not _matches(identity, signer.principals):
         return f"is for {signer.principals}"
@@ -196,7 +198,7 @@ def _bytewise(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
-def _moment(place: str, text: str) -> datetime:
+def _moment(position: str, text: str) -> datetime:
     """Read YYYYMMDD, YYYYMMDDHHMM or YYYYMMDDHHMMSS; local time unless a Z follows."""
     form = _TIME.fullmatch(text)
     try:
@@ -207,5 +209,5 @@ def _moment(place: str, text: str) -> datetime:
         if when < _FIRST_MOMENT:
             raise ValueError
     except (ValueError, OverflowError):  # beyond the years of Python where it is in local time
-        _validate.fail(place, "times from 1970 on, as YYYYMMDD[HHMM[SS]][Z]", repr(text))
+        _validate.fail(position, "times from 1970 on, as YYYYMMDD[HHMM[SS]][Z]", repr(text))
     return when

@@ -11,7 +11,7 @@ import platform
 import re
 from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -19,7 +19,6 @@ from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.accounting import Event, Reading
 from privmix.accounting.events import NeighboringRelation
-from privmix.accounting.guarantee import FALSE_ALARMS, Guarantee
 from privmix.accounting.stated import Statement, TradeoffCurve, statements
 from privmix.clipping import FixedPoint
 from privmix.inputs.extractor import ExtractorIdentity
@@ -46,6 +45,45 @@ def check_versions(found: Mapping[str, str], libraries: Collection[str]) -> None
     for name, number in found.items():
         if name not in (*libraries, "python") or not _VERSION.fullmatch(number):
             _validate.fail("library_versions", "versions of known libraries", repr(name))
+
+
+class CertifiablePlan(Protocol):
+    """What certificates of all kinds state of their plans."""
+
+    @property
+    def delta(self) -> float:
+        """Where epsilon is certified."""
+
+    @property
+    def event(self) -> Event:
+        """What is computed from the records, as the accountants see it."""
+
+    @property
+    def unit_column(self) -> str | None:
+        """The public name of what owns several records; None where records are protected."""
+
+    @property
+    def max_records_per_unit(self) -> int | None:
+        """How many records of an owner take part at most."""
+
+
+def stated_fields(
+    plan: CertifiablePlan, stated: Statement, libraries: Collection[str]
+) -> dict[str, Any]:
+    """Return the fields that certificates of all kinds fill alike, by their names."""
+    versions = {name: version(name) for name in libraries}
+    return {
+        "privacy_unit": "record" if plan.unit_column is None else "unit",
+        "unit_column": plan.unit_column,
+        "max_records_per_unit": plan.max_records_per_unit,
+        "epsilon": stated.epsilon,
+        "delta": plan.delta,
+        "event": plan.event,
+        "accountants": stated.accountants,
+        "epsilon_by_delta": stated.epsilon_by_delta,
+        "tradeoff_curve": stated.tradeoff_curve,
+        "library_versions": versions | {"python": platform.python_version()},
+    }
 
 
 class TableFacts(FrozenModel):
@@ -104,6 +142,7 @@ class Certificate(Sealable):
     """
 
     model_config = ConfigDict(populate_by_name=True)
+    _what: ClassVar[Literal["release", "model"]] = "release"
     _omitted_if_default: ClassVar[tuple[str, ...]] = ("unit_column", "max_records_per_unit")
 
     format_version: Literal[1] = FORMAT_VERSION
@@ -165,23 +204,13 @@ class Certificate(Sealable):
         made = cls(
             private=private,
             statement="",
-            privacy_unit="record" if plan.unit_column is None else "unit",
-            unit_column=plan.unit_column,
-            max_records_per_unit=plan.max_records_per_unit,
             neighboring_relation=config.neighboring_relation,
-            epsilon=stated.epsilon,
-            delta=plan.delta,
             data_schema=schema,
             mechanism=config,
-            event=plan.event,
-            accountants=stated.accountants,
-            epsilon_by_delta=stated.epsilon_by_delta,
-            tradeoff_curve=stated.tradeoff_curve,
             preprocessing=plan.preprocessing,
             tables=tuple(TableFacts.for_config(part, schema) for part in config.components),
             extractor=extractor,
-            library_versions={name: version(name) for name in _LIBRARIES}
-            | {"python": platform.python_version()},
+            **stated_fields(plan, stated, _LIBRARIES),
             files=files,
         )
         return made.sealed(private=private, files=files)
@@ -197,18 +226,9 @@ class Certificate(Sealable):
         return facts_html("privmix certificate", facts)
 
     @property
-    def guarantee(self) -> Guarantee:
-        """What is guaranteed, in words: the one place that says whether anything is."""
-        return Guarantee.of(
-            self.epsilon,
-            self.delta,
-            self.neighboring_relation,
-            num_records=self.data_schema.num_records,
-            private=self.private,
-            unit_column=self.unit_column,
-            max_records_per_unit=self.max_records_per_unit,
-            true_positive_rate=self.tradeoff_curve.true_positive_rate(FALSE_ALARMS),
-        )
+    def num_records(self) -> int:
+        """The public number of records that was planned for."""
+        return self.data_schema.num_records
 
     def to_plan(self) -> ReleasePlan:
         """Return the plan that the certificate states, without its cost in bytes."""
@@ -249,7 +269,7 @@ def disagreements(found: FrozenModel, dues: Sequence[FrozenModel]) -> list[str]:
 
 
 def differences(
-    found: object, dues: Sequence[object], place: str = ""
+    found: object, dues: Sequence[object], position: str = ""
 ) -> list[tuple[str, object, object]]:
     """List (place, found, due) wherever a tree of plain data disagrees with all of several.
 
@@ -265,7 +285,7 @@ def differences(
             for difference in differences(
                 found.get(name),
                 [tree.get(name) for tree in trees],
-                f"{place}.{name}" if place else str(name),
+                f"{position}.{name}" if position else str(name),
             )
         ]
     if isinstance(found, tuple | list):
@@ -274,11 +294,11 @@ def differences(
             return [
                 difference
                 for i, value in enumerate(found)
-                for difference in differences(value, [row[i] for row in rows], f"{place}[{i}]")
+                for difference in differences(value, [row[i] for row in rows], f"{position}[{i}]")
             ]
-    if isinstance(found, float) and not place.startswith(_STATED):
+    if isinstance(found, float) and not position.startswith(_STATED):
         near = (
             isinstance(due, float) and math.isclose(found, due, rel_tol=_TOLERANCE) for due in dues
         )
-        return [] if any(near) else [(place, found, dues[0])]
-    return [] if any(found == due for due in dues) else [(place, found, dues[0])]
+        return [] if any(near) else [(position, found, dues[0])]
+    return [] if any(found == due for due in dues) else [(position, found, dues[0])]

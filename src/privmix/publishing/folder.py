@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ from privmix.mechanism import ReleaseConfig, ResidualConfig, TableConfig
 from privmix.mixer import Rows
 from privmix.publishing.certificate import FILE_NAME, SIGNATURE_NAME
 from privmix.publishing.parquet_layout import Column, LayoutError, check_layout, size_bounds
-from privmix.running.journal import sync
+from privmix.publishing.sealing import Sealable
+from privmix.running.durable import remove_unfinished, sync, write_durably
 from privmix.sampling import RowBlock
 
 DATA_DIR = "data"
@@ -206,9 +208,39 @@ def file_digests(folder: Path) -> dict[str, str]:
     opened = ForeignFolder(folder)
     entries = opened.entries()
     if entries.others:
-        _validate.fail(opened.place(min(entries.others)), "a regular file", "a link or a device")
+        _validate.fail(opened.position(min(entries.others)), "a regular file", "a link or a device")
     names = sorted(entries.files.keys() - {FILE_NAME, SIGNATURE_NAME})
     return {name: opened.digest(name) for name in names}
+
+
+def seal_folder(
+    folder: Path,
+    certificate: Sealable,
+    due: Callable[[str], str | None],
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """Write the certificate of a folder's files, which makes the folder whole; return its digest.
+
+    Args:
+        folder: A folder of one's own. What the disk has must be what was written.
+        certificate: What is certified, but for the files.
+        due: The SHA-256 that a file of this name was written with; None for one that was not.
+        elsewhere: Digests of files of the same whole that are in another place.
+
+    Raises:
+        InvalidInputError: A file is not as it was written.
+
+    """
+    remove_unfinished(folder)
+    found = file_digests(folder)
+    for name, digest in found.items():
+        if digest != due(name):
+            allowed = "a file as this run wrote it; resume (--resume) makes it again"
+            _validate.fail(str(folder / name), allowed, "another file")
+    files = dict(sorted({**found, **elsewhere}.items()))
+    sealed = certificate.sealed(private=certificate.private, files=files)
+    write_durably(folder / FILE_NAME, sealed.to_bytes())
+    return sealed.digest()
 
 
 def check_listed(

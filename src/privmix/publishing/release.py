@@ -64,16 +64,16 @@ class Parts:
         sizes = self._folder.entries().files
         parts = {name: size for name, size in sizes.items() if is_part_name(name)}
         least, found = least_part_bytes(self._mechanism), sum(parts.values())
-        place = str(self._folder.path)
+        position = str(self._folder.path)
         if found < least:
             allowed = f"parts of at least {least} bytes, which the certificate's rows take"
-            _validate.fail(place, allowed, found)
+            _validate.fail(position, allowed, found)
         for name, (low, high) in part_bounds(self._mechanism).items():
             if name not in parts:
-                _validate.fail(self._folder.place(name), "a part of the release", "no such file")
+                _validate.fail(self._folder.position(name), "a part of the release", "no such file")
             if not low <= parts[name] <= high:
                 allowed = f"a part of {low} to {high} bytes"
-                _validate.fail(self._folder.place(name), allowed, parts[name])
+                _validate.fail(self._folder.position(name), allowed, parts[name])
         return [
             (part_name(n), (n, blocks)) for n, blocks in enumerate(part_layout(self._mechanism))
         ]
@@ -93,16 +93,16 @@ class Parts:
             blocks = [i for i, (table, _) in enumerate(part[1]) if table == number]
             if not blocks:
                 continue
-            place = self._folder.place(name)
+            position = self._folder.position(name)
             if (problem := self.problem(name, part)) is not None:
-                _validate.fail(place, "a Parquet part of a release", problem)
+                _validate.fail(position, "a Parquet part of a release", problem)
             try:
                 with self._folder.open(name) as file, pq.ParquetFile(file) as opened:
                     for block in blocks:
-                        yield place, opened.read_row_group(block)
+                        yield position, opened.read_row_group(block)
             except (pa.ArrowException, OSError, KeyError) as error:
                 reason = (str(error).splitlines() or ["an error"])[0]
-                _validate.fail(place, "a Parquet part of a release", reason)
+                _validate.fail(position, "a Parquet part of a release", reason)
 
 
 class Table:
@@ -164,15 +164,15 @@ class Table:
         empty = empty_preprocessor(self.certificate.to_plan())
         if empty is None:
             return None
-        place = self.files.place(PREPROCESSING_NAME)
+        position = self.files.position(PREPROCESSING_NAME)
         content = None
         if empty.is_charged:
             if not self.files.exists(PREPROCESSING_NAME):
-                _validate.fail(place, "the results of preprocessing", "no such file")
+                _validate.fail(position, "the results of preprocessing", "no such file")
             content = self.files.read(PREPROCESSING_NAME, empty.size_bounds()[1])
-        found = empty.with_results(content, place)
+        found = empty.with_results(content, position)
         if not found.is_complete:
-            _validate.fail(place, f"results of {len(found.steps)} steps", len(found.results))
+            _validate.fail(position, f"results of {len(found.steps)} steps", len(found.results))
         return found
 
     @property
@@ -343,7 +343,7 @@ class Release(Table):
         if not files.exists(FILE_NAME):
             _validate.fail(str(folder), f"a sealed release folder with a {FILE_NAME}", "none")
         content = files.read(FILE_NAME, MOST_JSON_BYTES)
-        certificate = Certificate.from_json(content, place=files.place(FILE_NAME))
+        certificate = Certificate.from_json(content, position=files.position(FILE_NAME))
         digest = hashlib.sha256(content).hexdigest()
         parts = Parts(files, certificate.mechanism)
         super().__init__(files, certificate, digest, parts)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from privmix._validate import FrozenModel
-from privmix.accounting.guarantee import Guarantee
+from privmix.accounting.events import NeighboringRelation
+from privmix.accounting.guarantee import FALSE_ALARMS, Guarantee
+from privmix.accounting.stated import TradeoffCurve
 
 # 1 January 2000: a date that archives of every kind can hold, the same for every folder.
 _FILE_TIME = 946684800
@@ -17,13 +19,36 @@ _FILE_TIME = 946684800
 class Sealable(FrozenModel):
     """Base of the certificates, whose words follow from what they state."""
 
+    _what: ClassVar[Literal["release", "model"]]
+
     if TYPE_CHECKING:  # each certificate has them among its own fields, in its own order
         private: bool
+        epsilon: float
+        delta: float
+        neighboring_relation: NeighboringRelation
+        unit_column: str | None
+        max_records_per_unit: int | None
+        tradeoff_curve: TradeoffCurve
+
+    @property
+    def num_records(self) -> int:
+        """The public number of records that was planned for."""
+        raise NotImplementedError
 
     @property
     def guarantee(self) -> Guarantee:
         """What is guaranteed, in words: the one place that says whether anything is."""
-        raise NotImplementedError
+        return Guarantee.of(
+            self.epsilon,
+            self.delta,
+            self.neighboring_relation,
+            num_records=self.num_records,
+            private=self.private,
+            what=self._what,
+            unit_column=self.unit_column,
+            max_records_per_unit=self.max_records_per_unit,
+            true_positive_rate=self.tradeoff_curve.true_positive_rate(FALSE_ALARMS),
+        )
 
     def sealed(self, *, private: bool, files: dict[str, str]) -> Self:
         """Return the certificate of these files; its words follow from ``private``."""

@@ -35,7 +35,7 @@ from privmix._validate import FrozenModel, InvalidInputError
 from privmix.foreign.files import read_file
 from privmix.publishing.allowed_signers import AllowedSigners, fingerprint, read_allowed_signers
 from privmix.publishing.certificate import FILE_NAME, SIGNATURE_NAME
-from privmix.running.journal import write_durably
+from privmix.running.durable import write_durably
 
 NAMESPACE = "privmix-certificate"
 
@@ -95,31 +95,31 @@ def load_signing_key(
             passphrase that is missing or wrong.
 
     """
-    place = f"key {path}"
+    position = f"key {path}"
     allowed = "an Ed25519 private key in OpenSSH's format (ssh-keygen -t ed25519)"
-    content = read_file(path, _MOST_KEY_BYTES, allowed, place=place)
+    content = read_file(path, _MOST_KEY_BYTES, allowed, position=position)
     key: object
     try:
         key = load_ssh_private_key(content, None)
     except TypeError:  # encrypted
         if passphrase is None:
-            _validate.fail(place, "a passphrase for an encrypted key", "none")
-        key = _decrypted(content, passphrase().encode(), place)
+            _validate.fail(position, "a passphrase for an encrypted key", "none")
+        key = _decrypted(content, passphrase().encode(), position)
     except (ValueError, UnsupportedAlgorithm):
-        _validate.fail(place, allowed, "another file")
+        _validate.fail(position, allowed, "another file")
     if not isinstance(key, Ed25519PrivateKey):
-        _validate.fail(place, allowed, f"a key of another kind ({type(key).__name__})")
+        _validate.fail(position, allowed, f"a key of another kind ({type(key).__name__})")
     return key
 
 
-def _decrypted(content: bytes, passphrase: bytes, place: str) -> object:
+def _decrypted(content: bytes, passphrase: bytes, position: str) -> object:
     try:
         return load_ssh_private_key(content, passphrase)
     except UnsupportedAlgorithm:
         allowed = "bcrypt, for keys that are encrypted: pip install 'privmix[sign]'"
-        _validate.fail(place, allowed, "an environment without it")
+        _validate.fail(position, allowed, "an environment without it")
     except (ValueError, TypeError):
-        _validate.fail(place, "the passphrase of the key", "another one")
+        _validate.fail(position, "the passphrase of the key", "another one")
 
 
 def sign(content: bytes, key: Ed25519PrivateKey, namespace: str = NAMESPACE) -> bytes:
@@ -195,26 +195,26 @@ def read_signature(content: bytes) -> Signature:
         InvalidInputError: Anything but one whole signature by an Ed25519 key.
 
     """
-    place, allowed = SIGNATURE_NAME, "one whole signature in OpenSSH's format"
+    position, allowed = SIGNATURE_NAME, "one whole signature in OpenSSH's format"
     try:
         lines = content.decode("ascii").strip().splitlines()
         if lines[:1] != [_BEGIN] or lines[-1:] != [_END]:
-            _validate.fail(place, allowed, "a file without its first or last line")
+            _validate.fail(position, allowed, "a file without its first or last line")
         blob = base64.b64decode("".join(lines[1:-1]), validate=True)
         if blob[: len(_MAGIC)] != _MAGIC or blob[len(_MAGIC) :][:4] != b"\0\0\0\1":
-            _validate.fail(place, allowed, "another format or version")
+            _validate.fail(position, allowed, "another format or version")
         reader = _Reader(blob[len(_MAGIC) + 4 :])
         public_key, namespace, reserved, hash_name, signed = (reader.string() for _ in range(5))
         inner = _Reader(signed)
         kind, value = inner.string(), inner.string()
         if reader.left or inner.left or reserved:
-            _validate.fail(place, allowed, "bytes after its end")
+            _validate.fail(position, allowed, "bytes after its end")
         if kind != _KEY_TYPE or len(value) != 64:
-            _validate.fail(place, "a signature by an Ed25519 key", repr(kind.decode()[:40]))
+            _validate.fail(position, "a signature by an Ed25519 key", repr(kind.decode()[:40]))
         return Signature(public_key, namespace.decode(), hash_name.decode(), value)
     except (UnicodeDecodeError, binascii.Error, EOFError) as error:
         reason = "a truncated one" if isinstance(error, EOFError) else "another kind of file"
-        _validate.fail(place, allowed, reason)
+        _validate.fail(position, allowed, reason)
 
 
 def check_signature(content: bytes, armoured: bytes) -> Signature:
@@ -290,7 +290,7 @@ def check_origin(
 
 
 def _signer(found: Signature, allowed: AllowedSigners, identity: str | None) -> str:
-    return allowed.find(found.public_key, NAMESPACE, identity, place=SIGNATURE_NAME)
+    return allowed.find(found.public_key, NAMESPACE, identity, position=SIGNATURE_NAME)
 
 
 def _in_words(expected: bool, signer: str | None, key: str | None) -> str:

@@ -123,12 +123,12 @@ def bound_records(
                 num_clipped += clipped
                 for cells in wrong:
                     name = _feature_name(source, cells.column)
-                    place = f"features[{cells.row}, {cells.column}]"
-                    tally.add_bad(name, cells.num_cells, place, "a finite number", cells.value)
+                    position = f"features[{cells.row}, {cells.column}]"
+                    tally.add_bad(name, cells.num_cells, position, "a finite number", cells.value)
                 if strict and wrong and refused is None:
                     first = min(wrong, key=lambda cells: (cells.row, cells.column))
-                    place = f"features[{first.row}, {first.column}]"
-                    refused = InvalidInputError(place, "a finite number" + REMEDY, first.value)
+                    position = f"features[{first.row}, {first.column}]"
+                    refused = InvalidInputError(position, "a finite number" + REMEDY, first.value)
                 digests.append(digest)
                 if progress is not None:
                     progress(min(len(digests) * batch_records(width), count), count)
@@ -137,7 +137,7 @@ def bound_records(
     tally.num_bad = int(blank.sum())
     if refused is not None:
         told = [f"{tally.num_bad} of {count} records are bad", *tally.faults()]
-        stop(refused.place, refused.allowed, refused.received, told if tally.num_bad > 1 else [])
+        stop(refused.position, refused.expected, refused.got, told if tally.num_bad > 1 else [])
     tally.check("records", shares)
     bounded.values[blank] = -1 if schema.target == "class" else 0
     facts: dict[str, Any] = {
@@ -186,7 +186,7 @@ def _bound_labels(labels: ArrayLike, schema: Schema, grid: FixedPoint, strict: b
     if strict and bad.any():
         first = int(np.flatnonzero(bad)[0])
         column = int(np.flatnonzero(wrong[first])[0])
-        allowed = rule.allowed + REMEDY
+        allowed = rule.expected + REMEDY
         _validate.fail(f"labels[{first}, {column}]", allowed, vectors[first, column])
     vectors[bad] = 0.0
     clamped = np.zeros(len(vectors), dtype=bool)

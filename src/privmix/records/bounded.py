@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from privmix import _validate
 from privmix.clipping import FixedPoint
 from privmix.inputs.arrays import Source
-from privmix.inputs.owners import Units
+from privmix.inputs.owners import Owned, Units
 
 if TYPE_CHECKING:
     from privmix.rng import KeyStream
@@ -125,7 +125,7 @@ class Records(Protocol):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class _Common:
+class _Common(Owned):
     """What records have in common, wherever their features are; see :class:`Records`."""
 
     labels: NDArray[Any]
@@ -161,11 +161,6 @@ class _Common:
         if self.units is not None:
             hasher.update(self.units.digest())
         return hasher.digest()
-
-    def check_sampled(self) -> None:
-        """Raise ValueError for records of units of which a sample must be taken first."""
-        if self.units is not None:
-            raise ValueError("of records with units a sample must be taken before they are used")
 
     def _sample(self, stream: KeyStream, max_records_per_unit: int) -> dict[str, Any]:
         """Draw a sample of each unit's records; return what changes with it.

@@ -16,7 +16,8 @@ from pydantic import Field
 
 from privmix import _validate
 from privmix._validate import FrozenModel
-from privmix.running.journal import RunFolder, write_durably
+from privmix.running.durable import write_durably
+from privmix.running.journal import RunFolder
 
 STATE_NAME = "finished.json"
 _DIGEST_BYTES = 32
@@ -43,7 +44,7 @@ class FinishedFiles:
         content = read_checked(self._path)
         if content is None and self._path.exists():
             warn_of_damage(STATE_NAME)
-        state = _State() if content is None else _State.from_json(content, place=STATE_NAME)
+        state = _State() if content is None else _State.from_json(content, position=STATE_NAME)
         self._digests = dict(state.digests)
 
     def digest(self, name: str) -> str | None:

@@ -25,6 +25,7 @@ from pydantic import Field
 from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.rng import MasterKey, fresh_name, fresh_secret, guessable_secret
+from privmix.running.durable import remove_unfinished, sync, write_durably
 
 FORMAT_VERSION: Literal[3] = 3  # also whenever the same key draws other bits
 JOURNAL_NAME = "journal.json"
@@ -220,7 +221,7 @@ class RunFolder:
         self._begun = True
         content = self._journal_path.read_bytes()
         self._check_format(content)
-        journal = Journal.from_json(content, place=JOURNAL_NAME)
+        journal = Journal.from_json(content, position=JOURNAL_NAME)
         self._check_context(journal, context)
         here = library_versions()
         for name, begun in sorted(journal.libraries.items()):
@@ -240,7 +241,7 @@ class RunFolder:
         if not self._sealed_path.exists():
             allowed = f"the version of privmix that began it, or a new start without {self.folder}"
             _validate.fail(f"resuming {self.out}", allowed, "this one, which keeps more of a run")
-        sealed = Sealed.from_json(self._sealed_path.read_bytes(), place=SEALED_NAME)
+        sealed = Sealed.from_json(self._sealed_path.read_bytes(), position=SEALED_NAME)
         self._check_context(sealed, context)
         return sealed
 
@@ -430,15 +431,15 @@ def check_private(folder: Path, out: Path) -> None:
         facts = folder.lstat()
     except FileNotFoundError:
         return
-    place, remedy = f"out={out}", f"remove {folder}, or choose another --out"
+    position, remedy = f"out={out}", f"remove {folder}, or choose another --out"
     if not stat.S_ISDIR(facts.st_mode):
         received = "a symbolic link" if stat.S_ISLNK(facts.st_mode) else "a file"
-        _validate.fail(place, f"a folder of your own at {folder}; {remedy}", received)
+        _validate.fail(position, f"a folder of your own at {folder}; {remedy}", received)
     if facts.st_uid != os.geteuid():
-        _validate.fail(place, f"a folder of your own at {folder}; {remedy}", "another user's")
+        _validate.fail(position, f"a folder of your own at {folder}; {remedy}", "another user's")
     if facts.st_mode & 0o077:
         received = f"mode {stat.S_IMODE(facts.st_mode):03o}, which lets others in"
-        _validate.fail(place, f"a folder {folder} of mode 700; {remedy}", received)
+        _validate.fail(position, f"a folder {folder} of mode 700; {remedy}", received)
 
 
 def check_out(out: str | Path) -> Path:
@@ -463,45 +464,3 @@ def _free_place(out: str | Path) -> Path:
     if not os.access(path.parent, os.W_OK | os.X_OK):
         _validate.fail(f"out={out}", "a place in a writable folder", "one that is not writable")
     return path
-
-
-def write_durably(
-    path: Path, content: bytes, *, mode: int = 0o644, temporary: str | None = None
-) -> None:
-    """Write a file so that it is there whole, or not at all, even after a power cut.
-
-    Args:
-        path: The file.
-        content: All of it.
-        mode: Its permissions.
-        temporary: Its name until it is whole; of a name of their own, several may be written at once.
-
-    """
-    unfinished = path.with_name(temporary or f"{path.name}.tmp")
-    unfinished.unlink(missing_ok=True)
-    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:  # a full disk
-        unfinished.unlink(missing_ok=True)
-        raise
-    unfinished.rename(path)
-    sync(path.parent)
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Remove what :func:`write_durably` leaves below a folder where it is cut off."""
-    for leftover in folder.rglob("*.tmp"):
-        leftover.unlink()
-
-
-def sync(path: Path) -> None:
-    """Force a file or a folder to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -207,7 +207,7 @@ class Ledger:
             run = book.balance(dataset_id).run(run_id)
             if run is None:
                 allowed = "the ledger that the run was charged to"
-                _validate.fail(self._file.place, allowed, "one that does not have the run")
+                _validate.fail(self._file.position, allowed, "one that does not have the run")
             if run.digest != digest:
                 book.append(Sealed(**_written(dataset_id, run.who), run_id=run_id, digest=digest))
 
@@ -224,7 +224,7 @@ class Ledger:
     def balances(self) -> dict[str, Balance]:
         """Return the balances of all data sets, by their identifiers."""
         with self._file.reading() as links:
-            return balances(read_entries(links, self._file.place), self._file.place)
+            return balances(read_entries(links, self._file.position), self._file.position)
 
     def head(self) -> str:
         """Return the hash of the last entry, which stands for the whole ledger as it is now."""
@@ -234,7 +234,7 @@ class Ledger:
     def to_json(self) -> str:
         """Export all entries with their hashes, and the head."""
         with self._file.reading() as links:
-            read_entries(links, self._file.place)
+            read_entries(links, self._file.position)
             entries = [
                 {"number": one.number, "hash": one.hash, "content": json.loads(one.content)}
                 for one in links
@@ -243,7 +243,7 @@ class Ledger:
         exported = {"ledger_format": FORMAT, "entries": entries, "head": head}
         return json.dumps(exported, indent=2, allow_nan=False)
 
-    def import_json(self, text: str | bytes, place: str = "export") -> int:
+    def import_json(self, text: str | bytes, position: str = "export") -> int:
         """Append what an export has beyond this ledger; return how many entries.
 
         Raises:
@@ -252,13 +252,13 @@ class Ledger:
                 ledger either: what was spent is never lowered.
 
         """
-        theirs = read_export(text, place)
+        theirs = read_export(text, position)
         with _writing(self._file) as book:
             shared = min(len(book.links), len(theirs))
             if theirs[:shared] != book.links[:shared]:
                 first = next(i for i in range(shared) if theirs[i] != book.links[i])
                 allowed = "an export that goes on from this ledger, or that this one goes on from"
-                _validate.fail(place, allowed, f"one with another entry {first + 1}")
+                _validate.fail(position, allowed, f"one with another entry {first + 1}")
             book.extend(theirs[shared:])
             return len(theirs) - shared
 
@@ -286,7 +286,7 @@ class Ledger:
             found.append(f"no entry has the hash {expect_head}: rolled back, or another ledger")
         if not found:
             try:
-                books = balances(read_entries(links, self._file.place), self._file.place)
+                books = balances(read_entries(links, self._file.position), self._file.position)
             except InvalidInputError as error:
                 return [str(error)]
             found += _wrong_costs(books)
@@ -297,9 +297,9 @@ class Ledger:
 class _Book:
     """A ledger under its write lock: what it holds, and what is appended."""
 
-    def __init__(self, links: list[Link], store: Callable[[Link], None], place: str) -> None:
-        self.links, self._store, self._place = links, store, place
-        self.balances = balances(read_entries(links, place), place)
+    def __init__(self, links: list[Link], store: Callable[[Link], None], position: str) -> None:
+        self.links, self._store, self._place = links, store, position
+        self.balances = balances(read_entries(links, position), position)
 
     def balance(self, dataset_id: str) -> Balance:
         return _known(self.balances, dataset_id)
@@ -321,7 +321,7 @@ class _Book:
 @contextmanager
 def _writing(file: LedgerFile) -> Iterator[_Book]:
     with file.appending() as (links, store):
-        yield _Book(links, store, file.place)
+        yield _Book(links, store, file.position)
 
 
 class LedgerCharge:
@@ -418,7 +418,7 @@ def _known(books: dict[str, Balance], dataset_id: str) -> Balance:
     return balance
 
 
-def read_export(text: str | bytes, place: str) -> list[Link]:
+def read_export(text: str | bytes, position: str) -> list[Link]:
     """Return the entries of an export.
 
     Raises:
@@ -431,9 +431,9 @@ def read_export(text: str | bytes, place: str) -> list[Link]:
     except (ValueError, RecursionError):
         known = False
     if not known:
-        _validate.fail(place, "an export of privmix ledger export", "another file")
+        _validate.fail(position, "an export of privmix ledger export", "another file")
     if found["ledger_format"] != FORMAT:
-        _validate.fail(place, f"an export of format {FORMAT}", repr(found["ledger_format"])[:80])
+        _validate.fail(position, f"an export of format {FORMAT}", repr(found["ledger_format"])[:80])
     try:
         links = [
             Link(number=one["number"], content=canonical(one["content"]), hash=one["hash"])
@@ -441,10 +441,10 @@ def read_export(text: str | bytes, place: str) -> list[Link]:
         ]
         head = found["head"]
     except (TypeError, KeyError, ValueError, RecursionError):
-        _validate.fail(place, "entries with number, hash and content", "others")
+        _validate.fail(position, "entries with number, hash and content", "others")
     if head != (links[-1].hash if links else START):
-        _validate.fail(place, "the entries up to the head", "others: some were removed")
-    balances(read_entries(links, place), place)
+        _validate.fail(position, "the entries up to the head", "others: some were removed")
+    balances(read_entries(links, position), position)
     return links
 
 

@@ -164,10 +164,10 @@ class Balance(FrozenModel):
                 another neighbouring relation or of another unit than the earlier ones.
 
         """
-        place = f"data set {self.dataset_id!r}"
+        position = f"data set {self.dataset_id!r}"
         if self.refusal is not None:
             allowed = "no new charge, since all that was set aside is spent"
-            _validate.fail(place, allowed, f"one; {self.refusal}")
+            _validate.fail(position, allowed, f"one; {self.refusal}")
         ComposedEvent(events=(*_events(self.charges), event))  # one relation, one unit
         cost = self.cost_of(event, existing=False)
         if cost.epsilon_spent is None or cost.epsilon_spent > self.epsilon_limit:
@@ -181,7 +181,7 @@ class Balance(FrozenModel):
                 f"charges of at most epsilon {number(self.epsilon_limit)} at delta "
                 f"{number(self.delta)}, of which {shown(self.epsilon_spent)} is spent"
             )
-            _validate.fail(place, allowed, asked)
+            _validate.fail(position, allowed, asked)
         return cost
 
     def recorded(self, digest: str) -> Charge | Draw | None:
@@ -200,7 +200,7 @@ class Balance(FrozenModel):
         assert isinstance(reserved, ComposedEvent)
         return reserved.events[made.place]
 
-    def check_run(self, entry: Charged | Drawn | Sealed, place: str) -> None:
+    def check_run(self, entry: Charged | Drawn | Sealed, position: str) -> None:
         """Refuse an entry of a run that does not follow from the entries before it.
 
         Raises:
@@ -211,11 +211,11 @@ class Balance(FrozenModel):
         known = entry.run_id is not None and self.run(entry.run_id) is not None
         if known != isinstance(entry, Sealed):
             allowed = "a run that was charged" if not known else "a run that was not charged yet"
-            _validate.fail(place, allowed, repr(entry.run_id))
+            _validate.fail(position, allowed, repr(entry.run_id))
         if isinstance(entry, Drawn) and entry.place not in self._free(entry.reservation):
             allowed = "a draw on a reserved plan, once"
             received = f"plan {entry.place + 1} of entry {entry.reservation}"
-            _validate.fail(place, allowed, received)
+            _validate.fail(position, allowed, received)
 
     def _free(self, reservation: int) -> dict[int, Event]:
         """Return what may still be drawn on a reservation, by its place; nothing if there is none."""
@@ -235,16 +235,16 @@ class Balance(FrozenModel):
         return None
 
 
-def balances(entries: Sequence[Entry], place: str) -> dict[str, Balance]:
+def balances(entries: Sequence[Entry], position: str) -> dict[str, Balance]:
     """Return the balance of each data set, by its identifier, in the order of their opening.
 
     Raises:
-        InvalidInputError: Entries that do not fit together; ``place`` names the ledger.
+        InvalidInputError: Entries that do not fit together; ``position`` names the ledger.
 
     """
     found: dict[str, Balance] = {}
     for count, entry in enumerate(entries, start=1):
-        here, before = f"{place}: entry {count}", found.get(entry.dataset_id)
+        here, before = f"{position}: entry {count}", found.get(entry.dataset_id)
         if isinstance(entry, Opened) and before is None:
             _validate.real(f"{here}: epsilon_limit", entry.epsilon_limit, above=0.0)
             _validate.delta(f"{here}: delta", entry.delta)
@@ -341,7 +341,7 @@ def _apart(events: Sequence[Event]) -> str | None:
     try:
         ComposedEvent(events=tuple(events))
     except InvalidInputError as error:
-        return f"{error.received}, where {error.allowed} are needed"
+        return f"{error.got}, where {error.expected} are needed"
     return None
 
 

@@ -163,21 +163,21 @@ def numbered(first: int, last: int) -> str:
     return f"entry {first}" if first == last else f"entries {first} to {last}"
 
 
-def read_entries(links: Sequence[Link], place: str) -> list[Entry]:
+def read_entries(links: Sequence[Link], position: str) -> list[Entry]:
     """Return the entries of a sound chain, in order.
 
     Raises:
         InvalidInputError: A broken chain, or an entry or a mechanism of a kind that this version
-            does not know; ``place`` names the ledger.
+            does not know; ``position`` names the ledger.
 
     """
     if problems := chain_problems(links):
         allowed = "entries as they were written; privmix ledger verify lists what is not"
-        _validate.fail(place, allowed, problems[0])
-    return [_read(one, place) for one in links]
+        _validate.fail(position, allowed, problems[0])
+    return [_read(one, position) for one in links]
 
 
-def _read(one: Link, place: str) -> Entry:
+def _read(one: Link, position: str) -> Entry:
     try:
         entry: Entry = _ADAPTER.validate_json(one.content)
     except ValidationError as error:
@@ -185,8 +185,8 @@ def _read(one: Link, place: str) -> Entry:
         if unknown:
             found = unknown[0].get("ctx", {}).get("tag", "another")
             allowed = "entries and mechanisms that this version of privmix knows"
-            _validate.fail(f"{place}: entry {one.number}", allowed, repr(found)[:80])
-        raise _validate._first_problem(f"{place}: entry {one.number}", error) from None
+            _validate.fail(f"{position}: entry {one.number}", allowed, repr(found)[:80])
+        raise _validate._first_problem(f"{position}: entry {one.number}", error) from None
     return entry
 
 

@@ -40,16 +40,16 @@ class LedgerFile:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.place = f"ledger={path}"
+        self.position = f"ledger={path}"
         if not self.path.absolute().parent.is_dir():
-            _validate.fail(self.place, "a file in an existing folder", "no such folder")
+            _validate.fail(self.position, "a file in an existing folder", "no such folder")
         if not os.path.lexists(self.path):
             try:
                 self.path.touch(mode=0o600)
             except OSError as error:
-                _validate.fail(self.place, "a place in a writable folder", error.strerror)
+                _validate.fail(self.position, "a place in a writable folder", error.strerror)
         if not self.path.is_file():
-            _validate.fail(self.place, "a file", "something else")
+            _validate.fail(self.position, "a file", "something else")
         if self.path.stat().st_size:
             with self.reading():
                 pass
@@ -118,18 +118,18 @@ class LedgerFile:
                 gone = (
                     "one that was removed or replaced meanwhile; what was written is lost with it"
                 )
-                _validate.fail(self.place, "a ledger that stays where it is", gone)
+                _validate.fail(self.position, "a ledger that stays where it is", gone)
 
     @contextmanager
     def _opened(self, *, writable: bool) -> Iterator[sqlite3.Connection]:
         if not self.path.is_file():
-            _validate.fail(self.place, "an existing ledger", "none: it was removed")
+            _validate.fail(self.position, "an existing ledger", "none: it was removed")
         # A missing file is not made anew: that would be a ledger in which nothing is spent.
         address = f"{self.path.absolute().as_uri()}?mode={'rw' if writable else 'ro'}"
         try:
             connection = sqlite3.connect(address, uri=True, timeout=0.1, isolation_level=None)
         except sqlite3.Error as error:
-            _validate.fail(self.place, "a ledger that can be opened", error)
+            _validate.fail(self.position, "a ledger that can be opened", error)
         with closing(connection):
             yield connection
 
@@ -147,11 +147,11 @@ class LedgerFile:
             waited = monotonic() - started
             if waited > WAIT_SECONDS:
                 allowed = f"a ledger that no other process locks for over {WAIT_SECONDS:g} seconds"
-                _validate.fail(self.place, allowed, "a locked one; nothing was charged")
+                _validate.fail(self.position, allowed, "a locked one; nothing was charged")
             if waited > _NOTICE_SECONDS and not told:
                 told = True
                 line = "%s is in use by another process: waiting for at most %g seconds"
-                _logger.warning(line, self.place, WAIT_SECONDS)
+                _logger.warning(line, self.position, WAIT_SECONDS)
 
     def _identity(self) -> tuple[int, int] | None:
         try:
@@ -167,7 +167,7 @@ class LedgerFile:
             yield
         except sqlite3.Error as error:
             self._fail_to_write(error)
-            _validate.fail(self.place, "a ledger that can be opened", error)
+            _validate.fail(self.position, "a ledger that can be opened", error)
 
     @contextmanager
     def _written(self) -> Iterator[None]:
@@ -175,30 +175,32 @@ class LedgerFile:
             yield
         except sqlite3.Error as error:
             self._fail_to_write(error)
-            raise OSError(f"{self.place}: {error}; nothing was charged") from None
+            raise OSError(f"{self.position}: {error}; nothing was charged") from None
 
     def _fail_to_write(self, error: sqlite3.Error) -> None:
         whole = getattr(error, "sqlite_errorcode", 0)
         if whole == sqlite3.SQLITE_READONLY_DBMOVED:
             gone = "one that was removed or replaced meanwhile; nothing was charged"
-            _validate.fail(self.place, "a ledger that stays where it is", gone)
+            _validate.fail(self.position, "a ledger that stays where it is", gone)
         code = whole & 0xFF
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             allowed = "a ledger that may be written, in a folder that may be written"
-            _validate.fail(self.place, allowed, f"a read-only one ({error}); nothing was charged")
+            _validate.fail(
+                self.position, allowed, f"a read-only one ({error}); nothing was charged"
+            )
         if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
-            raise OSError(f"{self.place}: {error}; nothing was charged") from None
+            raise OSError(f"{self.position}: {error}; nothing was charged") from None
 
     def _check_format(self, connection: sqlite3.Connection) -> None:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         found = _columns(connection)
         if version == 1 and ("charges", "event") in found:
             old = "format 1, of a version before the first release of privmix"
-            _validate.fail(self.place, f"a ledger of format {FORMAT}", old)
+            _validate.fail(self.position, f"a ledger of format {FORMAT}", old)
         if version == 0 or (found and not _own_columns() <= found):
-            _validate.fail(self.place, "a ledger", "another program's database")
+            _validate.fail(self.position, "a ledger", "another program's database")
         if version != FORMAT:
-            _validate.fail(self.place, f"a ledger of format {FORMAT}", version)
+            _validate.fail(self.position, f"a ledger of format {FORMAT}", version)
 
 
 def _links(connection: sqlite3.Connection) -> list[Link]:

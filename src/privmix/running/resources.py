@@ -69,20 +69,20 @@ def default_memory() -> int:
     return min(total, int(limit) if limit.isascii() and limit.isdigit() else total) // 2
 
 
-def parse_bytes(place: str, text: str | int) -> int:
+def parse_bytes(position: str, text: str | int) -> int:
     """Read a number of bytes: 1500000000, ``1.5GB`` or ``1536MiB``.
 
     Raises:
-        InvalidInputError: Anything else; the error names ``place``.
+        InvalidInputError: Anything else; the error names ``position``.
 
     """
     if isinstance(text, str):
         match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([A-Za-z]*)\s*", text)
         unit = _UNITS.get(match[2].upper()) if match else None
         if match is None or unit is None:
-            _validate.fail(place, "a size such as 800MB, 1.5GB or 2GiB", repr(text))
+            _validate.fail(position, "a size such as 800MB, 1.5GB or 2GiB", repr(text))
         text = int(float(match[1]) * unit)
-    return _validate.integer(place, text)
+    return _validate.integer(position, text)
 
 
 def spare_memory() -> None:

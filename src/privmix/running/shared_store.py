@@ -20,8 +20,9 @@ from pydantic import Field
 from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.rng import fresh_name
+from privmix.running.durable import write_durably
 from privmix.running.finished import check_made_again
-from privmix.running.journal import RunFolder, write_durably
+from privmix.running.journal import RunFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,7 +167,7 @@ class SharedStore(NamedTuple):
     token: str
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """What errors name."""
         return f"store={self.files.location}"
 
@@ -183,7 +184,7 @@ class SharedStore(NamedTuple):
             claimed = self.files.get(CLAIM_NAME) == self.token.encode()
             if found and not claimed:
                 allowed = "an empty place, or that of the run to resume"
-                _validate.fail(self.place, allowed, f"{found[0]} and others: {len(found)} files")
+                _validate.fail(self.position, allowed, f"{found[0]} and others: {len(found)} files")
             self.files.put(CLAIM_NAME, self.token.encode())
 
     def give_up(self) -> None:
@@ -209,7 +210,7 @@ class SharedStore(NamedTuple):
             raise
         except Exception as error:
             allowed = "a place that can be read and written"
-            _validate.fail(self.place, allowed, f"{type(error).__name__}: {error}")
+            _validate.fail(self.position, allowed, f"{type(error).__name__}: {error}")
 
     def problem(self) -> str | None:
         """Say why this process cannot write to the store of the run, if it cannot."""
@@ -236,9 +237,11 @@ class SharedStore(NamedTuple):
             self._remove_leftovers()
             for name in self.files.names():
                 if name not in digests and name != CLAIM_NAME:
-                    _validate.fail(self.place, "files of this run alone", name)
+                    _validate.fail(self.position, "files of this run alone", name)
             if self.files.get(CLAIM_NAME) != self.token.encode():
-                _validate.fail(self.place, "a place for this run alone", "another's claim, or none")
+                _validate.fail(
+                    self.position, "a place for this run alone", "another's claim, or none"
+                )
             return [name for name, due in digests.items() if self.files.digest(name) != due]
 
     def complete(self, folder: Path, last: str) -> None:
@@ -278,7 +281,7 @@ class SharedParts(FrozenModel):
 
         """
         path = run.folder / STATE_NAME
-        found = cls.from_json(path.read_bytes(), place=STATE_NAME) if path.exists() else None
+        found = cls.from_json(path.read_bytes(), position=STATE_NAME) if path.exists() else None
         due = None if found is None else found.location
         if due != location:
             _validate.fail(f"resuming {run.out}: store", f"{due}, as it was begun", location)

@@ -10,7 +10,7 @@ from pydantic import field_validator, model_validator
 
 from privmix import _validate
 from privmix._validate import FrozenModel
-from privmix.schema.table import TableSchema
+from privmix.schema.table import PLAIN, TableSchema, TextFormat
 
 Target = Literal["class", "soft", "multilabel", "regression"]
 ClassBalance = Literal["equal", "unequal"] | tuple[float, ...] | None
@@ -49,6 +49,8 @@ class Schema(FrozenModel):
         feature_names: Public names of the features, in their order, where they have any: those of
             a table's columns. A table, to be released or scored, must then have the same columns
             in the same order.
+        format: How a file of delimited text is written that holds vectors, or texts; a ``table``
+            has a ``format`` of its own.
 
     Example:
         >>> from privmix import Schema
@@ -65,6 +67,7 @@ class Schema(FrozenModel):
         "target_bounds",
         "feature_names",
         "class_balance",
+        "format",
     )
 
     classes: tuple[int, ...] | tuple[str, ...]
@@ -78,6 +81,7 @@ class Schema(FrozenModel):
     target_bounds: tuple[tuple[float, float], ...] | None = None
     feature_names: tuple[str, ...] | None = None
     class_balance: ClassBalance = None
+    format: TextFormat = PLAIN
 
     @model_validator(mode="before")
     @classmethod
@@ -238,6 +242,17 @@ class Schema(FrozenModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_format(self) -> Self:
+        if self.table is not None and self.format != PLAIN:
+            _validate.fail("format", "nothing beside table, whose own format counts", "one")
+        return self
+
+    @property
+    def text_format(self) -> TextFormat:
+        """How its files of delimited text are written, whatever they hold."""
+        return self.format if self.table is None else self.table.format
+
     @classmethod
     def from_dataframe(
         cls, frame: Any, *, label: str, classes: Any, num_records: int, **facts: Any
@@ -321,10 +336,10 @@ def _fail_classes(classes: tuple[int, ...] | tuple[str, ...]) -> NoReturn:
 
 
 def _bounds(output: int, pair: object, allowed: str) -> tuple[float, float]:
-    place = f"target_bounds[{output}]"
+    position = f"target_bounds[{output}]"
     if not isinstance(pair, list | tuple) or len(pair) != 2:
-        _validate.fail(place, allowed, repr(pair))
-    low, high = (_validate.real(place, value, at_least=-1e30, at_most=1e30) for value in pair)
+        _validate.fail(position, allowed, repr(pair))
+    low, high = (_validate.real(position, value, at_least=-1e30, at_most=1e30) for value in pair)
     if not high - low >= 1e-30:
-        _validate.fail(place, "low below high, by at least 1e-30", (low, high))
+        _validate.fail(position, "low below high, by at least 1e-30", (low, high))
     return low, high

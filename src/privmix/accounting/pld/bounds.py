@@ -9,7 +9,6 @@ from functools import lru_cache, wraps
 from typing import ParamSpec, TypeVar
 
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
 from scipy.special import ndtri
 
 from privmix import _validate
@@ -39,6 +38,7 @@ from privmix.accounting.pld.lattice import (
     log_sum_exp,
 )
 from privmix.accounting.pld.pairs import Array, ShiftedPair, SignedPair
+from privmix.accounting.search import minimum, root
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -80,10 +80,10 @@ def _direction_epsilon(composition: Composition, delta: float, upper: bool) -> f
     if composition.is_empty:
         return 0.0
     order, start = composition.chernoff(delta)
-    curve = [(composition, composition.tilted(order))]
+    tilted = composition.tilted(order)
 
     def excess(epsilon: float) -> float:
-        return math.log(max(_delta(*curve[0], epsilon, upper), 1e-320) / delta)
+        return math.log(max(_delta(composition, tilted, epsilon, upper), 1e-320) / delta)
 
     # The bounds are tight near the Chernoff bound and loose far below it, where the tilt is wrong.
     # There, log delta falls with slope ``order``, nearly.
@@ -100,11 +100,10 @@ def _direction_epsilon(composition: Composition, delta: float, upper: bool) -> f
         if low == 0.0:
             return 0.0
         low, gap = max(low - gap, 0.0), 2.0 * gap
-    root = float(brentq(excess, low, high, xtol=1e-14, rtol=1e-7))
-    while excess(root) > 0.0 if upper else excess(root) < 0.0:
-        root *= 1.0 + (1e-7 if upper else -1e-7)
-    curve.clear()  # the root finder keeps ``excess`` in a cycle, and hundreds of megabytes with it
-    return root
+    found = root(excess, low, high, xtol=1e-14, rtol=1e-7)
+    while excess(found) > 0.0 if upper else excess(found) < 0.0:
+        found *= 1.0 + (1e-7 if upper else -1e-7)
+    return found
 
 
 def _step_of(event: SimpleEvent) -> Step:
@@ -236,10 +235,7 @@ def epsilon_bounds(event: SimpleEvent | ComposedEvent, delta: float) -> tuple[fl
 
     def bound(spacing: float, upper: bool) -> float:
         composition = _compose(steps, spacing, reach, upper)
-        return max(
-            _direction_epsilon(direction, delta, upper)
-            for direction in (composition, composition.reversed())
-        )
+        return max(_direction_epsilon(d, delta, upper) for d in composition.directions)
 
     upper, spacing = _with_coarsening(lambda h: bound(h, True), _spacing(steps, reach, delta))
     lower = 0.0
@@ -266,11 +262,12 @@ def epsilon_upper(
         return [gdp_epsilon(problem.gdp_mu, delta) for delta in deltas]
     reach = _reach(problem.all_steps, min(deltas))
     _check_fit(problem.all_steps, reach)
-    spacing = min(_spacing(problem.all_steps, reach, delta) for delta in (min(deltas), max(deltas)))
+    ends = {min(deltas), max(deltas)}
+    spacing = min(_spacing(problem.all_steps, reach, delta) for delta in ends)
 
     def bounds(spacing: float) -> list[float]:
         composition = _compose(problem.all_steps, spacing, reach, upper=True)
-        directions = composition, composition.reversed()
+        directions = composition.directions
         return [max(_direction_epsilon(d, delta, True) for d in directions) for delta in deltas]
 
     return _with_coarsening(bounds, spacing)[0]
@@ -308,7 +305,7 @@ def delta_bounds(event: SimpleEvent | ComposedEvent, epsilon: float) -> tuple[fl
 
     def bound(spacing: float, upper: bool) -> float:
         composition = _compose(problem.all_steps, spacing, reach, upper)
-        directions = composition, composition.reversed()
+        directions = composition.directions
         return max(_direction_delta(direction, epsilon, upper) for direction in directions)
 
     spacing = _spacing(problem.all_steps, reach, 1e-6)
@@ -338,10 +335,7 @@ def _order_for(composition: Composition, epsilon: float) -> float:
         order = math.exp(log_order)
         return composition.log_mgf(order) - order * epsilon + math.log(largest_gain(order))
 
-    best = minimize_scalar(
-        log_chernoff, bounds=LOG_ORDERS, method="bounded", options={"xatol": 0.02}
-    )
-    return math.exp(best.x)
+    return math.exp(minimum(log_chernoff, *LOG_ORDERS, xtol=0.02)[0])
 
 
 @_none_if_unfit

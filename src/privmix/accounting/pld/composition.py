@@ -8,14 +8,14 @@ from functools import cached_property
 
 import numpy as np
 from scipy import fft
-from scipy.optimize import minimize_scalar
 
 from privmix.accounting.pld.lattice import Lattice, TooManyPointsError, log_sum_exp, summed
 from privmix.accounting.pld.pairs import Array
+from privmix.accounting.search import minimum
 
 MACHINE = float(np.finfo(np.float64).eps)
 LOG_ORDERS = math.log(1e-9), math.log(1e7)  # where the tilt is searched
-_MAX_WINDOW = 2**22  # of the composed loss
+_MAX_WINDOW = 2**20  # of the composed loss: what 10^7 rows take, and transformed soon enough
 _ALIASED = 1e-9  # tilted mass allowed outside the window of the transform
 
 
@@ -84,6 +84,13 @@ class Composition:
         rounding = 8.0 * MACHINE * sum(count * (1.0 + largest) for count, largest in per_step)
         return rounding + sum(count * part.slack for part, count in self.parts)
 
+    @property
+    def directions(self) -> tuple[Composition, ...]:
+        """(P, Q) and (Q, P), or one of them where each step is its own reverse."""
+        if all(part.is_symmetric for part, _ in self.parts):
+            return (self,)
+        return self, self.reversed()
+
     def reversed(self) -> Composition:
         """The direction (Q, P)."""
         return Composition(tuple((part.reversed(), count) for part, count in self.parts))
@@ -107,10 +114,8 @@ class Composition:
             gain = math.log(largest_gain(order))
             return (self.log_mgf(order) + gain - math.log(delta)) / order
 
-        best = minimize_scalar(
-            epsilon, bounds=LOG_ORDERS, method="bounded", options={"xatol": 0.02}
-        )
-        return math.exp(best.x), float(best.fun)
+        log_order, least = minimum(epsilon, *LOG_ORDERS, xtol=0.02)
+        return math.exp(log_order), least
 
     def tilted(self, order: float) -> Tilted:
         """Compose by Fourier transform the distribution tilted by ``order``."""

@@ -106,7 +106,7 @@ class SubsetStep:
         drops = gains * np.exp(-spacing * np.arange(1.0, gains.size + 1.0))
         still = max(1.0 - float(gains.sum()) - float(drops.sum()), 0.0)
         masses = np.concatenate([drops[::-1], [still], gains])
-        return Lattice(-spacing * gains.size, spacing, masses, found.lost)
+        return Lattice(-spacing * gains.size, spacing, masses, found.lost, is_symmetric=True)
 
     def lower(self, spacing: float, reach: float) -> Lattice:
         """A pair on a lattice that this one dominates."""
@@ -118,7 +118,7 @@ class Lattice:
     """P-masses at the losses ``first + spacing * i``; Q-masses are masses * exp(-loss).
 
     ``lost`` bounds the mass outside, the same for P and Q: infinite loss above, nothing below.
-    ``slack`` bounds the error of the losses.
+    ``slack`` bounds the error of the losses. ``is_symmetric`` where the pair is its own reverse.
     """
 
     first: float
@@ -126,6 +126,7 @@ class Lattice:
     masses: Array
     lost: float
     slack: float = 0.0
+    is_symmetric: bool = False
 
     @cached_property
     def losses(self) -> Array:

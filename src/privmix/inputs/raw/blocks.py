@@ -32,11 +32,11 @@ REMEDY = "on_bad_record='zero', --on-bad-record zero, blanks such records"
 
 
 class BadRecord(Exception):
-    """A record that cannot be used: where in the record, what is allowed, what was received."""
+    """A record that cannot be used: where in the record, what is expected, what was got."""
 
-    def __init__(self, allowed: str, received: object, part: str = "") -> None:
-        super().__init__(allowed, received)
-        self.allowed, self.received, self.part = allowed, received, part
+    def __init__(self, expected: str, got: object, part: str = "") -> None:
+        super().__init__(expected, got)
+        self.expected, self.got, self.part = expected, got, part
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class RawRecords(ABC):
         """Yield the records, bad ones blanked, whatever the policy is."""
 
     @abstractmethod
-    def place(self, index: int) -> str:
+    def position(self, index: int) -> str:
         """Say where record ``index`` is found, for the data holder's eyes only."""
 
     def _judge(
@@ -226,7 +226,7 @@ class RawRecords(ABC):
         vector = np.array([to_number(cell, "label") for cell in cells])
         rule = LABEL_RULES[self.target]
         if not rule.holds(vector[None]).all():
-            raise BadRecord(rule.allowed, vector.tolist(), "label")
+            raise BadRecord(rule.expected, vector.tolist(), "label")
         return vector
 
     def _label_array(self, labels: Sequence[Label]) -> NDArray[Any]:
@@ -243,7 +243,9 @@ class RawRecords(ABC):
         if type(value) is not int and type(value) is not str:
             allowed = "an integer or a string"
             _validate.fail(
-                f"{self.place(index)}, {self._part('unit')}", allowed, f"a {type(value).__name__}"
+                f"{self.position(index)}, {self._part('unit')}",
+                allowed,
+                f"a {type(value).__name__}",
             )
         return value
 
@@ -259,11 +261,11 @@ class RawRecords(ABC):
         part = self._part(problem.part) if problem.part else ""
         if not self._counts_cells or problem.part in ("label", "unit"):
             name = part or self.kind
-            self.tally.add_bad(name, 1, self.place(index), problem.allowed, problem.received)
+            self.tally.add_bad(name, 1, self.position(index), problem.expected, problem.got)
         if self.on_bad_record == "error" and self._refused is None:
-            place = f"{self.place(index)}{part and ', '}{part}"
+            position = f"{self.position(index)}{part and ', '}{part}"
             more = f" ({self.remedy})" if self.remedy else ""
-            self._refused = InvalidInputError(place, problem.allowed + more, problem.received)
+            self._refused = InvalidInputError(position, problem.expected + more, problem.got)
 
     _counts_cells = False  # whether bad cells are counted where they are read
 
@@ -272,13 +274,13 @@ def stop_at(error: InvalidInputError, tally: Tally) -> NoReturn:
     """Refuse a bad record, with notes on all columns where there is more to tell."""
     faults = tally.faults()
     told = [f"{tally.num_bad} of {tally.num_records} records read are bad", *faults]
-    stop(error.place, error.allowed, error.received, told if tally.num_bad > 1 else [])
+    stop(error.position, error.expected, error.got, told if tally.num_bad > 1 else [])
 
 
-def fail_record(place: str, problem: BadRecord, remedy: str = REMEDY) -> NoReturn:
+def fail_record(position: str, problem: BadRecord, remedy: str = REMEDY) -> NoReturn:
     """Report a bad record with the remedy, if there is one."""
     more = f" ({remedy})" if remedy else ""
-    _validate.fail(place, problem.allowed + more, problem.received)
+    _validate.fail(position, problem.expected + more, problem.got)
 
 
 def python_value(scalar: pa.Scalar, part: str = "") -> Any:

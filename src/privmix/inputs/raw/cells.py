@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.inputs.delimited import plain_numbers
+from privmix.inputs.delimited import plain_numbers, without_marks
 from privmix.inputs.labels import EXACT_TYPES, FIRST_ROUNDED, is_rounded, refuse_floats
 from privmix.inputs.missing import MISSING
 from privmix.inputs.raw.blocks import BadRecord, decoded, python_value, shown, to_number
@@ -351,11 +351,11 @@ def _number(value: object, column: NumericColumn, form: TextFormat) -> float:
     try:
         text = _without_symbols(value.strip(), column.symbols)
         if form.thousands or form.decimal != ".":
-            text = _without_marks(text, form)
+            text = without_marks(text, form)
         return to_number(text, column.name)
     except (BadRecord, ValueError) as problem:
-        finite = isinstance(problem, BadRecord) and problem.allowed != "a number"
-        allowed = problem.allowed if finite else f"a number {_such_as_number(column, form)}"  # type: ignore[union-attr]
+        finite = isinstance(problem, BadRecord) and problem.expected != "a number"
+        allowed = problem.expected if finite else f"a number {_such_as_number(column, form)}"  # type: ignore[union-attr]
         raise BadRecord(allowed + _remedy(value), shown(value), column.name) from None
 
 
@@ -367,23 +367,6 @@ def _without_symbols(text: str, symbols: Sequence[str]) -> str:
         if bare.startswith(symbol) or bare.endswith(symbol):
             bare = bare.removeprefix(symbol).removesuffix(symbol).strip()
     return sign + bare
-
-
-def _without_marks(text: str, form: TextFormat) -> str:
-    """Write a number with a decimal point and nothing between digits.
-
-    Raises:
-        ValueError: Groups that are not of three digits, or another mark.
-
-    """
-    group = r"[ \u00a0\u202f]" if form.thousands == " " else re.escape(form.thousands)
-    whole = f"[0-9]{{1,3}}(?:{group}[0-9]{{3}})+|[0-9]*" if form.thousands else "[0-9]*"
-    mark = re.escape(form.decimal)
-    found = re.fullmatch(f"([+-]?)({whole})(?:{mark}([0-9]*))?([eE][+-]?[0-9]+)?", text)
-    if found is None:
-        raise ValueError
-    sign, digits, fraction, exponent = (part or "" for part in found.groups())
-    return f"{sign}{re.sub('[^0-9]', '', digits)}.{fraction}{exponent}"
 
 
 def _such_as_number(column: NumericColumn, form: TextFormat) -> str:

@@ -144,9 +144,9 @@ def open_records(
 
 def _refuse_sequences(labels: Any, units: Any) -> None:
     """Labels and owners of a table are in its columns."""
-    for place, given, option in (("labels", labels, "label"), ("units", units, "unit_column")):
+    for position, given, option in (("labels", labels, "label"), ("units", units, "unit_column")):
         if given is not None:
-            _validate.fail(place, f"a column of the table, named by {option}", place)
+            _validate.fail(position, f"a column of the table, named by {option}", position)
 
 
 def _open_items(
@@ -159,9 +159,9 @@ def _open_items(
     ):
         _validate.fail("source", "a path, a table or a sequence", type(source).__name__)
     in_memory = isinstance(source, list | tuple | np.ndarray) or hasattr(source, "detach")
-    for place, given in (("labels", labels), ("units", units)):
+    for position, given in (("labels", labels), ("units", units)):
         if not in_memory and given is not None:
-            _validate.fail(place, "nothing beside a data set of (record, label) pairs", place)
+            _validate.fail(position, "nothing beside a data set of (record, label) pairs", position)
     return Items(
         source.__getitem__,
         len(source),

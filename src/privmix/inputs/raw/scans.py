@@ -94,7 +94,7 @@ class ImageFolder(_Source):
             part = slice(first, first + size)
             yield from self._judge(first, self._paths[part], self._convert, self._labels[part])
 
-    def place(self, index: int) -> str:
+    def position(self, index: int) -> str:
         """Say where a record is found."""
         # Bytes that are not UTF-8 as they can be printed.
         return str(self._paths[index]).encode(errors="backslashreplace").decode()
@@ -132,9 +132,9 @@ class Items(_Source):
         super().__init__(**options)
         if count == 0:
             _validate.fail(self.name, "at least one record", "none")
-        for place, given in (("labels", labels), ("units", units)):
+        for position, given in (("labels", labels), ("units", units)):
             if given is not None and len(given) != count:
-                _validate.fail(place, f"one for each of the {count} records", len(given))
+                _validate.fail(position, f"one for each of the {count} records", len(given))
         self._item, self._labels, self._units, self._paired = item, labels, units, paired
         self.count = count
 
@@ -162,7 +162,7 @@ class Items(_Source):
             return BadRecord("a pair of record and label", reason), None
         return image, label
 
-    def place(self, index: int) -> str:
+    def position(self, index: int) -> str:
         """Say where a record is found."""
         return f"{self.name}[{index}]"
 
@@ -282,8 +282,8 @@ class TableRecords(_Source):
             self.tally.add_values(name, read.num_values, read.num_missed, read.hint)
             if read.wrong:
                 row = min(read.wrong)
-                problem, place = read.wrong[row], self.place(start + row)
-                self.tally.add_bad(name, len(read.wrong), place, problem.allowed, problem.received)
+                problem, position = read.wrong[row], self.position(start + row)
+                self.tally.add_bad(name, len(read.wrong), position, problem.expected, problem.got)
         return cells.table, cells.wrong
 
     def _label(self, label: Any) -> Any:
@@ -310,7 +310,7 @@ class TableRecords(_Source):
             return f"label column {self._labels[0]!r}"
         return part
 
-    def place(self, index: int) -> str:
+    def position(self, index: int) -> str:
         """Say where a record is found."""
         return f"{self.name}[{index}]" + ("" if self._column is None else f", {self._column}")
 

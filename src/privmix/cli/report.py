@@ -1,0 +1,60 @@
+"""``privmix report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privmix import _validate
+from privmix.cli._common import OUT, Json, app, print_json, status_line, warn_of, write_text
+
+
+@app.command("report", no_args_is_help=True)
+def report_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Release or model folder.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Page to write; must not exist. Optional beside --json.")
+    ] = None,
+    evaluation: Annotated[
+        Path | None, typer.Option(help="What privmix evaluate --json printed.")
+    ] = None,
+    audit: Annotated[
+        Path | None,
+        typer.Option(help="What privmix audit --out wrote."),
+    ] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="Ledger that it was charged to. What it says is private to its holder."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a page about a release, or a model, that people can read, check and sign.
+
+    It is verified first; what does not verify gets no report. The page says who is protected, how strongly,
+    what an attacker gains and what is not protected, how to check that it is genuine and how to load it, and
+    answers a checklist after NIST SP 800-226. It loads nothing from anywhere.
+
+    Examples:
+        privmix report release/ --out report.html
+
+        privmix report release/ --evaluation scores.json --ledger ledger.db --out report.html
+
+    """
+    from privmix.report.facts import report_facts
+    from privmix.report.page import report_page
+
+    if out is None and not as_json:
+        _validate.fail("--out", "a new file, unless --json is given", "nothing")
+    if out is not None and out.exists():
+        _validate.fail("--out", "a new file", f"{out}, which exists")
+    with status_line("verifying"):
+        facts = report_facts(folder, evaluation=evaluation, audit=audit, ledger=ledger)
+    warn_of(facts.guarantee)
+    if out is not None:
+        write_text(out, report_page(facts), new=True)
+    if as_json:
+        print_json(facts.model_dump(mode="json"))
+    else:
+        OUT.print(f"report of {facts.kind} {facts.name}: {out}")

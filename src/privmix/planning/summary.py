@@ -1,0 +1,46 @@
+"""A plan in lines for people: what is released, at which noise, for whom."""
+
+from __future__ import annotations
+
+from privmix.accounting.guarantee import number
+from privmix.accounting.rounding import rounded_up
+from privmix.mechanism import ResidualConfig
+from privmix.planning.plan import ReleasePlan
+from privmix.preprocess import Step, charged
+
+
+def plan_lines(plan: ReleasePlan) -> list[tuple[str, str]]:
+    """Return (name, value) of every quantity of a plan that costs or publishes something."""
+    mechanism, told = plan.mechanism, plan.guarantee
+    spent = f"{number(told.epsilon)}, {number(told.delta)} ({mechanism.neighboring_relation})"
+    whose = "one record"
+    if plan.unit_column is not None:
+        whose = f"{plan.unit_column}, at most {plan.max_records_per_unit} records of each"
+    rows = [("design", plan.design), ("epsilon, delta", spent), ("protects", whose)]
+    if plan.risk is not None:
+        reached = rounded_up(plan.risk.of(plan.event), 4)
+        rows.append(("risk", f"{plan.risk.statement} ({reached:.4g})"))
+    rows += [("preprocessing", _describe_step(step)) for step in plan.preprocessing]
+    for part in mechanism.components:
+        label = part.label_noise_multiplier
+        name = f"{part.design} " if len(mechanism.components) > 1 else ""
+        rows += [
+            (f"{name}rows", str(part.num_mixtures)),
+            ("records in a row, planned", f"{part.mix_size:.6g}"),
+            ("sampling probability", f"{part.sampling_prob:.6g}"),
+            ("noise multiplier, joint", f"{part.noise_multiplier:.6g}"),
+        ]
+        if isinstance(part, ResidualConfig):
+            continue
+        rows += [
+            ("noise multiplier, features", f"{part.feature_noise_multiplier:.6g}"),
+            ("noise multiplier, labels", f"{part.labels}" if label is None else f"{label:.6g}"),
+        ]
+    return rows
+
+
+def _describe_step(step: Step) -> str:
+    cost = "no cost"
+    for paid in charged((step,)):
+        cost = f"noise multiplier {paid.joint_noise:.6g}"
+    return f"{step.step} ({cost})"

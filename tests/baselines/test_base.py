@@ -1,0 +1,164 @@
+"""One suite for every baseline: the bound on one record, what it publishes, bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from privmix import InvalidInputError, baselines
+from privmix.accounting import epsilon_at
+from privmix.baselines import (
+    Baseline,
+    ClassMeans,
+    ClassMixtures,
+    FourierFeatures,
+    HermiteFeatures,
+    LinearProbe,
+    LocalPerturbation,
+    MeanEmbedding,
+    RandomProjection,
+    SecondMoments,
+    base,
+)
+
+K, D, N = 3, 6, 300
+BASELINES = {
+    "local": LocalPerturbation(K),
+    "projection": RandomProjection(K, 4),
+    "dppro": RandomProjection(K, 4, reconstruct=True),
+    "means": ClassMeans(K),
+    "moments": SecondMoments(K),
+    "probe": LinearProbe(K, N),
+    "mixtures": ClassMixtures(K, N, mix_size=20.0, rows_per_class=20),
+    "merf": MeanEmbedding(K, N, FourierFeatures(D, 40, 1.0), low=-1.0, num_steps=5),
+    "hermite": MeanEmbedding(K, N, HermiteFeatures(6, scale=1.0), low=-1.0, num_steps=5),
+}
+OURS = [name for name in BASELINES if name != "mixtures"]  # that one is the engine's
+
+
+def records(seed: int = 0):
+    random = np.random.default_rng(seed)
+    y = random.integers(K, size=N)
+    x = np.eye(K, D)[y] * 0.8 + 0.1 * random.normal(size=(N, D))
+    return x, y
+
+
+def noiseless(monkeypatch, baseline, x, y):
+    """Return what is summed, in units of what the noise is scaled to, and those multipliers."""
+    seen = []
+
+    def keep(sums, sensitivity, noise_multiplier, key, purpose):
+        seen.append((sums.ravel().astype(float) / sensitivity, noise_multiplier))
+        # What later steps depend on is the same for both neighbours, as composition takes it to be.
+        random = np.random.default_rng(len(seen))
+        return random.normal(0, sensitivity, sums.shape)
+
+    for module in ("perturbation", "prototypes", "second_moments", "embedding", "linear_probe"):
+        monkeypatch.setattr(f"privmix.baselines.{module}.noisy", keep)
+    made = baseline.release(x, y, target_epsilon=2.0, target_delta=1e-5, test_seed=0)
+    return seen, made.event
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
+def test_one_record_moves_what_is_published_by_no_more_than_its_noise_accounts_for(
+    monkeypatch, name, scale
+):
+    """The neighbour test: the change, in noise stddevs, is within 1 / noise multiplier."""
+    baseline = BASELINES[name]
+    x, y = records()
+    if name in {"merf", "hermite"}:
+        scale = min(scale, 1.0)
+    changed_x, changed_y = x * scale, y.copy()
+    if name in {"local", "projection", "dppro"}:  # replace_one: the worst is the other way round
+        changed_x[0], changed_y[0] = -10 * scale * changed_x[0], (y[0] + 1) % K
+        other = changed_x, changed_y
+    else:
+        other = changed_x[1:], changed_y[1:]
+    one, event = noiseless(monkeypatch, baseline, x * scale, y)
+    two, _ = noiseless(monkeypatch, baseline, *other)
+    moved = sum(
+        float(((a - b) ** 2).sum()) / multiplier**2
+        for (a, multiplier), (b, _) in zip(one, two, strict=True)
+    )
+    allowed = 1 / event.noise_multiplier**2
+    assert moved <= allowed * (1 + 1e-9)
+    if scale == 1e6:  # records beyond the bound are on it: the bound is met, not only kept
+        assert moved >= 0.45 * allowed
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_the_epsilon_is_that_of_the_event_and_within_the_target(name):
+    x, y = records()
+    made = BASELINES[name].release(x, y, target_epsilon=2.0, target_delta=1e-5)
+    assert isinstance(BASELINES[name], Baseline)
+    assert 1.9 < made.epsilon <= 2.0
+    assert epsilon_at(made.event, [1e-5])[1e-5] == pytest.approx(made.epsilon, rel=1e-5)
+    assert made.private
+    rows, labels = made.records(7)
+    assert rows.shape[0] == 7 and labels.shape == (7, K)
+    assert np.isfinite(rows).all() and np.isfinite(labels).all()
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_test_seed_repeats_the_bits_and_stamps_the_release(name):
+    x, y = records()
+    one, two = (
+        BASELINES[name].release(x, y, target_epsilon=2.0, target_delta=1e-5, test_seed=3)
+        for _ in range(2)
+    )
+    assert not one.private
+    for first, second in zip(one.records(9), two.records(9), strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("name", ["local", "means", "moments", "merf"])
+def test_the_noise_has_the_stated_size(monkeypatch, name):
+    """Standard deviation of the noise within 6 of its standard errors: false alarms below 1e-8."""
+    drawn = []
+    draw = base.rounded_gaussian
+
+    def keep(stream, extra, stddev, size):
+        noise = draw(stream, extra, stddev, size)
+        drawn.append((noise, stddev))
+        return noise
+
+    monkeypatch.setattr(base, "rounded_gaussian", keep)
+    x, y = records()
+    BASELINES[name].release(x, y, target_epsilon=2.0, target_delta=1e-5)
+    assert drawn
+    for noise, stddev in drawn:
+        error = 6 / np.sqrt(2 * noise.size)
+        assert abs(float(np.sqrt((noise.astype(float) ** 2).mean())) / stddev - 1) < error
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize(
+    ("position", "change"),
+    [
+        ("x", lambda x, y: (x[:, 0], y)),
+        ("x", lambda x, y: (np.where(x == x[5, 2], np.nan, x), y)),
+        ("x", lambda x, y: (x.astype(str), y)),
+        ("x", lambda x, y: (x[:0], y[:0])),
+        ("y", lambda x, y: (x, y[1:])),
+        ("y", lambda x, y: (x, y + 1)),
+        ("y", lambda x, y: (x, y - 1)),
+        ("y", lambda x, y: (x, y.astype(float))),
+    ],
+)
+def test_bad_records_are_refused_by_name(name, position, change):
+    with pytest.raises(InvalidInputError, match=f"^{position}: expected"):
+        BASELINES[name].release(*change(*records()), target_epsilon=1.0, target_delta=1e-5)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0.0, 1e-5), (np.nan, 1e-5), (1.0, 0.0), (1.0, 1.0)]
+)
+def test_bad_targets_are_refused_by_name(name, epsilon, delta):
+    with pytest.raises(InvalidInputError, match="^target_(epsilon|delta): expected"):
+        BASELINES[name].release(*records(), target_epsilon=epsilon, target_delta=delta)
+
+
+def test_the_public_names_are_there():
+    assert set(baselines.__all__) <= set(dir(baselines))

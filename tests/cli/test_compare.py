@@ -1,0 +1,60 @@
+"""``privmix compare``: cells mean what the table's schema says, in whatever file they are."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+from typer.testing import CliRunner
+
+from privmix.cli import app
+
+SCHEMA = {
+    "classes": ["no", "yes"],
+    "num_records": 600,
+    "table": {
+        "columns": [
+            {"name": "age", "type": "numeric", "lower": 0, "upper": 100, "missing_values": ["999"]},
+            {"name": "smokes", "type": "boolean"},
+            {"name": "seen", "type": "datetime", "earliest": "2020-01-01", "latest": "2030-01-01"},
+        ],
+        "format": {"delimiter": ";", "decimal": ",", "strip": True},
+    },
+}
+
+
+def frame(seed: int) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    old = rng.random(600) < 0.5
+    age = np.where(old, 70.0, 30.0) + rng.normal(0, 5, 600).round(1)
+    return pd.DataFrame(
+        {
+            "age": np.where(rng.random(600) < 0.1, np.nan, age),
+            "smokes": rng.random(600) < 0.3,
+            "seen": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, 600), "D"),
+            "died": np.where(old, "yes", "no"),
+        }
+    )
+
+
+def test_the_schema_says_what_cells_mean(tmp_path):
+    real, made = frame(0), frame(1)
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    written = real.assign(
+        age=[("999" if np.isnan(v) else f"{v:.1f}".replace(".", ",")) for v in real["age"]],
+        smokes=np.where(real["smokes"], "yes", "no"),
+        seen=real["seen"].dt.strftime("%Y-%m-%d"),
+        died=[f" {v} " for v in real["died"]],
+    )
+    written.to_csv(tmp_path / "real.csv", sep=";", index=False)
+    made.to_parquet(tmp_path / "made.parquet")
+    words = ["compare", tmp_path / "real.csv", tmp_path / "made.parquet", "--label", "died"]
+    words += ["--schema", tmp_path / "schema.json", "--json"]
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == 0, result.output or result.exception
+    found = json.loads(result.stdout)
+    assert set(found["columns"]) == {"age", "smokes", "seen"}
+    assert all(column["likeness"] > 0.85 for column in found["columns"].values()), found["columns"]
+    assert abs(found["classes"]["yes"]["real"] - found["classes"]["yes"]["synthetic"]) < 0.1
+    assert found["models"]["linear"]["synthetic"] > 0.9

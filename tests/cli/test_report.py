@@ -1,0 +1,52 @@
+"""``privmix report``: a page, or the same as JSON; nothing for what does not verify."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import privmix
+from builders import make_data, make_plan, make_schema
+from privmix.cli import app
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    plan = make_plan(make_schema(), "poisson", 2.0, mix_size=6, num_mixtures=20)
+    folder = tmp_path_factory.mktemp("made") / "r"
+    privmix.release(*make_data(plan.data_schema, 60), plan, out=folder)
+    return folder
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["report", *map(str, words)])
+
+
+def test_a_page(made, tmp_path):
+    done = run(made, "--out", tmp_path / "report.html")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+    assert done.output == f"report of release r: {tmp_path}/report.html\n"
+
+
+def test_json_alone_and_beside_the_page(made, tmp_path):
+    told = json.loads(run(made, "--json").stdout)
+    digest = privmix.Release(made).certificate_digest
+    assert told["digest"] == digest and told["checklist"] and told["deployment"]
+    both = run(made, "--json", "--out", tmp_path / "report.html")
+    assert json.loads(both.stdout) == told and (tmp_path / "report.html").exists()
+
+
+def test_what_it_refuses(made, tmp_path):
+    (tmp_path / "there.html").write_text("mine")
+    for words, reason in (
+        ([made], "--out: required"),
+        ([made, "--out", tmp_path / "there.html"], "which exists"),
+        ([tmp_path / "none", "--json"], "no such folder"),
+        ([made, "--json", "--audit", tmp_path / "none.json"], "JSON of an audit"),
+    ):
+        done = run(*words)
+        assert done.exit_code != 0 and reason in str(done.exception)
+    assert (tmp_path / "there.html").read_text() == "mine"

@@ -1,0 +1,26 @@
+"""What is spent without a ledger: a process knows of itself alone, and says so."""
+
+from __future__ import annotations
+
+import warnings
+from multiprocessing import get_context
+
+from privmix.accounting import GaussianEvent
+from privmix.running.unrecorded import unrecorded
+
+
+def spend(times: int) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(times):
+            with unrecorded(GaussianEvent(noise_multiplier=5.0), 1e-5, "A fit"):
+                pass
+    return [str(one.message) for one in caught]
+
+
+def test_workers_of_a_pool_warn_from_the_first_time_on():
+    """As those of a grid search with ``n_jobs``: each counts its own alone."""
+    with get_context("spawn").Pool(1) as pool:
+        first, second = pool.apply(spend, (2,))
+    assert "in one of several processes" in first and "ledger=" in first
+    assert "2 times in this process" in second and "all 2 times cost epsilon" in second
