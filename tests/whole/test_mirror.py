@@ -122,8 +122,6 @@ TOGETHER = {
     "baselines/prototypes": "baselines/test_base.py",
     "baselines/second_moments": "baselines/test_base.py",
     "baselines/stratified": "baselines/test_base.py",
-    "auditing/likelihood": "auditing/test_canaries.py",
-    "auditing/training": "auditing/test_audit.py",
     "dpsgd/formed_gradients": "dpsgd/test_linear_head.py",
     # A page is tested by what it says, an attack by its scores.
     "attacks/__init__": "attacks/test_scores.py",
