@@ -122,7 +122,6 @@ TOGETHER = {
     "baselines/prototypes": "baselines/test_base.py",
     "baselines/second_moments": "baselines/test_base.py",
     "baselines/stratified": "baselines/test_base.py",
-    "dpsgd/formed_gradients": "dpsgd/test_linear_head.py",
     # A page is tested by what it says, an attack by its scores.
     "attacks/__init__": "attacks/test_scores.py",
     "dpsgd/__init__": "dpsgd/test_trainer.py",

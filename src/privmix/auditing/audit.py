@@ -44,6 +44,7 @@ Promise = Callable[[Array, Array], Array]
 Verdict = Literal["consistent", "violated"]
 _TUNING_EVERY = 4  # of the runs, one in so many chooses the test
 _QUANTILES = np.linspace(0.0, 1.0, 201)  # of the scores: where a threshold may lie
+_CHANCE_REPEATS = 1e-4  # share of the rows that may repeat another one
 _NEIGHBOURS = 15  # thresholds on either side that are averaged over
 _SHARES = (0.05, 0.2, 1.0)  # of the canaries of one run that are guessed
 _TRIALS = 8192  # canaries of all runs, where nothing else is asked for
@@ -393,8 +394,9 @@ def _expected(errors: NDArray[np.intp], trials: int) -> Array:
 def noise_findings(noise: NoiseTotals, confidence: float) -> list[str]:
     """Say where what was published of nobody is not the noise that the certificate states.
 
-    Squares add up to a chi-square variable; rows that repeat have next to no probability. Both together
-    raise a false alarm with probability 1 - ``confidence`` at most.
+    Squares add up to a chi-square variable. Two rows agree by chance with probability below 1e-16 for noise
+    multipliers of 0.2 and more, so that one repeated row in ten thousand has next to none. Both together raise a
+    false alarm with probability 1 - ``confidence`` at most.
     """
     if not noise.numbers:
         return []
@@ -405,6 +407,6 @@ def noise_findings(noise: NoiseTotals, confidence: float) -> list[str]:
     # Rounding to the grid adds a twelfth of a point squared, far below what is told apart.
     if not low * (1 - 1e-6) <= noise.squares <= high * (1 + 1e-6):
         found.append(f"noise: its standard deviation is {ratio:.4g} times the certified one")
-    if noise.repeated:
+    if noise.repeated > noise.rows * _CHANCE_REPEATS:
         found.append(f"noise: {noise.repeated} of {noise.rows} rows repeat that of another row")
     return found
