@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, chi2
 
 from privmix import _validate
@@ -290,6 +290,44 @@ def judge_one_run(trials: Trials, event: Event, delta: float, confidence: float)
             one_run_epsilon(*guess, total, delta, each) for guess in guesses
         ),
     )
+
+
+def epsilon_from_scores(
+    scores: ArrayLike, present: ArrayLike, delta: float, confidence: float = 0.999
+) -> float:
+    """Lower bound on epsilon at ``delta`` from any attack's scores; assumes nothing of the mechanism.
+
+    Every fourth score chooses a threshold, the others count. Scores are of independent trials, each with a
+    release of its own: of many records of one release they are not, and what is found is no bound.
+
+    Args:
+        scores: (trials,) real numbers, of whichever sign for those who are there.
+        present: (trials,) whether the record was there.
+        delta: In (0, 1).
+        confidence: In (0, 1).
+
+    Example:
+        >>> import numpy as np
+        >>> from privmix.auditing import epsilon_from_scores
+        >>> generator = np.random.default_rng(0)
+        >>> present = np.arange(4000) % 2 == 0
+        >>> scores = generator.standard_normal(4000) + 3.0 * present  # 3-GDP: epsilon 16 at 1e-5
+        >>> round(epsilon_from_scores(scores, present, 1e-5), 1)
+        3.7
+
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    there = np.asarray(present, dtype=bool)
+    if values.ndim != 1 or not np.isfinite(values).all():
+        _validate.fail("scores", "(trials,) finite numbers", f"others, of shape {values.shape}")
+    if there.shape != values.shape:
+        _validate.fail("present", f"shape {values.shape}, as scores have", there.shape)
+    _validate.integer("number of scores", len(values), at_least=4 * _TUNING_EVERY)
+    order = np.argsort(there, kind="stable")  # every fourth of those there and of those not there
+    trials = Trials(there[order, None], values[order, None, None], NoiseTotals(0, 0.0, 0, 0))
+    confidence = _validate.real("confidence", confidence, above=0.0, below=1.0)
+    rates = tested_rates(trials, confidence, partial(_epsilon_below, delta=delta))
+    return epsilon_from_rates(rates, delta)
 
 
 def _half(confidence: float) -> float:
