@@ -676,4 +676,60 @@ FAULTS: list[Fault] = [
             "and True",
         ),
     ),
+    *_faults(
+        _in("auditing/bounds", "auditing/test_bounds.py"),
+        (
+            "each rate of an audit takes the whole error for itself",
+            'each = 1 - (1 - _validate.real("confidence", confidence, above=0.0, below=1.0)) / 2',
+            'each = _validate.real("confidence", confidence, above=0.0, below=1.0)',
+        ),
+        (
+            "Clopper and Pearson's bound is the one from below",
+            "beta.ppf(confidence, successes + 1, trials - successes)",
+            "beta.ppf(confidence, max(successes, 1e-9), trials - successes + 1)",
+        ),
+    ),
+    *_faults(
+        _in("auditing/one_run", "auditing/test_one_run.py"),
+        (
+            "guesses of one run count as independent whatever delta is",
+            "return min(1.0, tail + 2 * canaries",
+            "return min(1.0, tail + 0 * canaries",
+        ),
+        (
+            "right guesses are added up as wrong ones are",
+            "right += i / (guesses - i) * more",
+            "right += more",
+        ),
+    ),
+    *_faults(
+        _in("auditing/likelihood", "auditing/test_canaries.py"),
+        (
+            "signed rows are scored by half of what a record's own norm costs",
+            "- inverse_square / 2",
+            "- inverse_square / 4",
+        ),
+        (
+            "the crowd's number is taken without the canary",
+            "above = np.interp(labels - 1.0, self._grid, self._open)",
+            "above = np.interp(labels, self._grid, self._open)",
+        ),
+    ),
+    *_faults(
+        _in("auditing/audit", "auditing/test_trials.py"),
+        ("rows that share their noise pass", "if noise.repeated >", "if noise.repeated < -"),
+        (
+            "noise that is too small passes",
+            "if not low * (1 - 1e-6) <= noise.squares",
+            "if not 0 <= noise.squares",
+        ),
+    ),
+    *_faults(
+        _in("accounting/risk", "accounting/test_risk.py"),
+        (
+            "the noise that spends more than the risk is taken",
+            "(middle, spent, found) if found <= target else (safe, middle, reached)",
+            "(middle, spent, found) if found <= 1.1 * target else (safe, middle, reached)",
+        ),
+    ),
 ]

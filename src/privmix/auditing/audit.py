@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, chi2
 
 from privmix import _validate
@@ -44,6 +44,7 @@ Promise = Callable[[Array, Array], Array]
 Verdict = Literal["consistent", "violated"]
 _TUNING_EVERY = 4  # of the runs, one in so many chooses the test
 _QUANTILES = np.linspace(0.0, 1.0, 201)  # of the scores: where a threshold may lie
+_CHANCE_REPEATS = 1e-4  # share of the rows that may repeat another one
 _NEIGHBOURS = 15  # thresholds on either side that are averaged over
 _SHARES = (0.05, 0.2, 1.0)  # of the canaries of one run that are guessed
 _TRIALS = 8192  # canaries of all runs, where nothing else is asked for
@@ -291,6 +292,44 @@ def judge_one_run(trials: Trials, event: Event, delta: float, confidence: float)
     )
 
 
+def epsilon_from_scores(
+    scores: ArrayLike, present: ArrayLike, delta: float, confidence: float = 0.999
+) -> float:
+    """Lower bound on epsilon at ``delta`` from any attack's scores; assumes nothing of the mechanism.
+
+    Every fourth score chooses a threshold, the others count. Scores are of independent trials, each with a
+    release of its own: of many records of one release they are not, and what is found is no bound.
+
+    Args:
+        scores: (trials,) real numbers, of whichever sign for those who are there.
+        present: (trials,) whether the record was there.
+        delta: In (0, 1).
+        confidence: In (0, 1).
+
+    Example:
+        >>> import numpy as np
+        >>> from privmix.auditing import epsilon_from_scores
+        >>> generator = np.random.default_rng(0)
+        >>> present = np.arange(4000) % 2 == 0
+        >>> scores = generator.standard_normal(4000) + 3.0 * present  # 3-GDP: epsilon 16 at 1e-5
+        >>> round(epsilon_from_scores(scores, present, 1e-5), 1)
+        3.7
+
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    there = np.asarray(present, dtype=bool)
+    if values.ndim != 1 or not np.isfinite(values).all():
+        _validate.fail("scores", "(trials,) finite numbers", f"others, of shape {values.shape}")
+    if there.shape != values.shape:
+        _validate.fail("present", f"shape {values.shape}, as scores have", there.shape)
+    _validate.integer("number of scores", len(values), at_least=4 * _TUNING_EVERY)
+    order = np.argsort(there, kind="stable")  # every fourth of those there and of those not there
+    trials = Trials(there[order, None], values[order, None, None], NoiseTotals(0, 0.0, 0, 0))
+    confidence = _validate.real("confidence", confidence, above=0.0, below=1.0)
+    rates = tested_rates(trials, confidence, partial(_epsilon_below, delta=delta))
+    return epsilon_from_rates(rates, delta)
+
+
 def _half(confidence: float) -> float:
     return 1 - (1 - _validate.real("confidence", confidence, above=0.0, below=1.0)) / 2
 
@@ -393,8 +432,9 @@ def _expected(errors: NDArray[np.intp], trials: int) -> Array:
 def noise_findings(noise: NoiseTotals, confidence: float) -> list[str]:
     """Say where what was published of nobody is not the noise that the certificate states.
 
-    Squares add up to a chi-square variable; rows that repeat have next to no probability. Both together
-    raise a false alarm with probability 1 - ``confidence`` at most.
+    Squares add up to a chi-square variable. Two rows agree by chance with probability below 1e-16 for noise
+    multipliers of 0.2 and more, so that one repeated row in ten thousand has next to none. Both together raise a
+    false alarm with probability 1 - ``confidence`` at most.
     """
     if not noise.numbers:
         return []
@@ -405,6 +445,6 @@ def noise_findings(noise: NoiseTotals, confidence: float) -> list[str]:
     # Rounding to the grid adds a twelfth of a point squared, far below what is told apart.
     if not low * (1 - 1e-6) <= noise.squares <= high * (1 + 1e-6):
         found.append(f"noise: its standard deviation is {ratio:.4g} times the certified one")
-    if noise.repeated:
+    if noise.repeated > noise.rows * _CHANCE_REPEATS:
         found.append(f"noise: {noise.repeated} of {noise.rows} rows repeat that of another row")
     return found
