@@ -34,6 +34,7 @@ from privmix.features.scattering import ScatteringExtractor
 
 DELTA = 1e-5
 SETTINGS = ("noiseless", "epsilon 8", "epsilon 1")
+ENLARGED = 2
 SHOWN = 16  # pictures of a line, at most
 
 
@@ -143,6 +144,7 @@ def grid(blocks: list[list[NDArray[np.float32]]], gap: int = 4) -> Image.Image:
             top += side
         top += gap
     pixels = np.rint(canvas * 255).astype(np.uint8)
+    pixels = pixels.repeat(ENLARGED, axis=0).repeat(ENLARGED, axis=1)
     return Image.fromarray(pixels[:, :, 0] if channels == 1 else pixels)
 
 
