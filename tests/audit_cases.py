@@ -41,8 +41,8 @@ def training_plan(epsilon: float) -> TrainingPlan:
     return plan_training(
         target_epsilon=epsilon,
         target_delta=1e-5,
-        epochs=3,
-        batch_size=100,
+        epochs=4,
+        batch_size=250,
         num_records=500,
         classes=range(3),
         input_shape=(16,),

@@ -15,8 +15,7 @@ from privmix.accounting import (
     SignedGaussianEvent,
     UniformGaussianEvent,
     account,
-    dpmix_theorem1_epsilon,
-    dpmix_theorem3_epsilon,
+    dpmix_paper_epsilon,
     moments_epsilon,
     rdp_delta,
     rdp_epsilon,
@@ -68,7 +67,7 @@ def test_dpmix_theorem_1_against_the_printed_formula():
         + math.log(1e5) / (a - 1)
         for a in range(2, 21)
     )
-    assert dpmix_theorem1_epsilon(**facts, **noise, delta=1e-5) == pytest.approx(expected, rel=1e-9)
+    assert dpmix_paper_epsilon(1, **facts, **noise, delta=1e-5) == pytest.approx(expected, rel=1e-9)
 
 
 def test_dpmix_theorem_3_is_the_minimum_over_orders():
@@ -84,7 +83,7 @@ def test_dpmix_theorem_3_is_the_minimum_over_orders():
     orders = np.linspace(1.0001, 50.0, 2_000_000)
     slope = 500 * (8 / 1000) / (2 * 8**2) * squared  # equation (12): T p Delta^2 / (2 l^2)
     expected = (orders * slope + math.log(1e5) / (orders - 1.0)).min()
-    assert dpmix_theorem3_epsilon(**facts, **noise, delta=1e-5) == pytest.approx(expected, rel=1e-6)
+    assert dpmix_paper_epsilon(3, **facts, **noise, delta=1e-5) == pytest.approx(expected, rel=1e-6)
 
 
 def test_poisson_agrees_with_dp_accounting():

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from audit_cases import DESIGNS, plan_of, training_plan
-from planted_faults import RELEASE_FAULTS, TRAINING_FAULTS, realised_count
+from planted_faults import RELEASE_FAULTS, TRAINING_FAULTS, realised_count, twice_the_rate
 from privmix.auditing import AuditReport, audit
 from privmix.auditing.canaries import most_canaries
 
 # All audits of sound code here raise a false alarm with probability 1e-3 at most, together.
-SETTINGS = {3.0: 12288, 5.0: 8192, 8.0: 4096}  # epsilon: canaries in all
+SETTINGS = {4.0: 8192, 6.0: 5120, 8.0: 4096}  # epsilon: canaries in all
 CONFIDENCE = 1 - 1e-3 / (len(SETTINGS) * len(DESIGNS) + 1)
 
 
@@ -29,7 +29,7 @@ def test_sound_designs_pass_and_more_than_half_of_their_epsilon_is_found(design,
 
 
 def test_sound_training_passes_and_more_than_half_of_its_epsilon_is_found():
-    check_sound(audit(training_plan(6.0), runs=96, confidence=CONFIDENCE, test_seed=1))
+    check_sound(audit(training_plan(6.0), runs=64, confidence=CONFIDENCE, test_seed=1))
 
 
 @pytest.mark.parametrize("fault", RELEASE_FAULTS, ids=lambda fault: fault.__name__)
@@ -40,8 +40,8 @@ def test_planted_faults_of_releases_are_caught(design, fault, monkeypatch):
     plan = plan_of(design, 5.0)
     fault(monkeypatch)
     count = min(16, most_canaries(plan.mechanism))
-    report = audit(plan, runs=2048 // count, num_canaries=count, test_seed=2)
-    print(design, fault.__name__, report.findings)
+    trials = 2048 if fault is twice_the_rate else 640
+    report = audit(plan, runs=trials // count, num_canaries=count, test_seed=2)
     assert report.verdict == "violated"
 
 
@@ -49,6 +49,5 @@ def test_planted_faults_of_releases_are_caught(design, fault, monkeypatch):
 def test_planted_faults_of_training_are_caught(fault, monkeypatch):
     plan = training_plan(6.0)
     fault(monkeypatch)
-    report = audit(plan, runs=24, test_seed=2)
-    print(fault.__name__, report.findings)
+    report = audit(plan, runs=16, test_seed=2)
     assert report.verdict == "violated"

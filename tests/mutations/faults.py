@@ -249,11 +249,6 @@ FAULTS: list[Fault] = [
             "return min(finite, 1.0) if upper else finite",
         ),
         (
-            "one direction of neighbours is forgotten",
-            "            for direction in (composition, composition.reversed())\n",
-            "            for direction in (composition.reversed(),)\n",
-        ),
-        (
             "an eligible step is rarer than it is",
             "return SampledStep(pair, event.eligible_prob)",
             "return SampledStep(pair, event.eligible_prob**2)",
@@ -279,6 +274,17 @@ FAULTS: list[Fault] = [
             "the folded half of a signed step is forgotten",
             "    weight: float = 2.0\n",
             "    weight: float = 1.0\n",
+        ),
+    ),
+    *_faults(
+        _in(
+            "accounting/pld/composition",
+            "accounting/pld/test_bounds.py::test_both_directions_of_neighbours_count",
+        ),
+        (
+            "one direction of neighbours is forgotten",
+            "return self, self.reversed()",
+            "return (self.reversed(),)",
         ),
     ),
     *_faults(
@@ -322,8 +328,8 @@ FAULTS: list[Fault] = [
         ),
         (
             "an approximation certifies",
-            "certified = [r.upper for r in readings.values() if r is not None and r.upper is not None]",
-            "certified = [r.epsilon for r in readings.values() if r is not None and r.epsilon is not None]",
+            "uppers = [r.upper for r in readings if r is not None and r.upper is not None]\n    if not",
+            "uppers = [r.epsilon for r in readings if r is not None and r.epsilon is not None]\n    if not",
         ),
         (
             "the central limit is called a guarantee",

@@ -11,7 +11,7 @@ from privmix import plan_release
 from privmix.cli._app import load_command
 from privmix.mechanism import DESIGNS
 from privmix.planning.flags import STEP_FLAGS
-from privmix.planning.options import DESIGN_FLAGS, OPTIONS, chosen_options, options_of
+from privmix.planning.options import DESIGN_FLAGS, OPTIONS, RISK_FLAGS, chosen_options, options_of
 
 
 def test_every_design_takes_its_options_and_no_others():
@@ -32,6 +32,8 @@ def test_defaults_pass_their_own_checks():
 @pytest.mark.parametrize("command", ["plan", "release", "account"])
 def test_commands_have_the_flags_of_the_table(command):
     due = {flag.option: flag.help for flag in (*DESIGN_FLAGS, *STEP_FLAGS)}
+    if command == "plan":
+        due |= {flag.option: flag.help for flag in RISK_FLAGS}
     if command == "account":
         free = [flag.option for flag in STEP_FLAGS]
         due = {name: text for name, text in due.items() if name not in {*free, "--label-balance"}}

@@ -43,6 +43,9 @@ TOGETHER = {
     "backends/dask_worker": "backends/test_dask.py",
     "backends/local": "test_engine.py",
     "backends/parts": "running/test_journal.py",
+    # Parts of an audit, tested by what it finds.
+    "auditing/likelihood": "auditing/test_canaries.py",
+    "auditing/training": "auditing/test_audit.py",
     # Commands that are tested beside those that make what they read.
     "cli/_flags": "planning/test_options.py",
     "cli/_signing": "publishing/test_signature.py",
@@ -53,6 +56,7 @@ TOGETHER = {
     "comparing/page": "comparing/test_measures.py",
     "comparing/sources": "comparing/test_measures.py",
     # Models of private training are tested by the steps that are taken on them.
+    "dpsgd/formed_gradients": "dpsgd/test_linear_head.py",
     "dpsgd/head": "dpsgd/test_gradients.py",
     "dpsgd/network": "dpsgd/test_gradients.py",
     "dpsgd/opening": "dpsgd/test_trainer.py",
@@ -108,7 +112,6 @@ TOGETHER = {
     "publishing/sealing": "running/test_ledger.py",
     "running/finished": "features/test_extraction.py",
     "running/ledger_account": "running/test_ledger.py",
-    "running/unrecorded": "dpsgd/test_classifier.py",
     "schema/table": "features/test_tabular.py",
     "spending": "cli/test_ledger.py",
     # Baselines keep one contract.

@@ -35,8 +35,7 @@ from privmix.accounting.events import (
 from privmix.accounting.filters import AdaptiveReading, adaptive_reading, admits, event_time
 from privmix.accounting.gdp import event_gdp_mu, gdp_delta, gdp_epsilon, gdp_mu_from
 from privmix.accounting.rdp import (
-    dpmix_theorem1_epsilon,
-    dpmix_theorem3_epsilon,
+    dpmix_paper_epsilon,
     moments_epsilon,
     rdp_delta,
     rdp_epsilon,
@@ -75,8 +74,7 @@ __all__ = [
     "calibrate_noise_to_risk",
     "delta_at",
     "delta_profile",
-    "dpmix_theorem1_epsilon",
-    "dpmix_theorem3_epsilon",
+    "dpmix_paper_epsilon",
     "epsilon_at",
     "epsilon_under",
     "event_from_json",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +86,8 @@ def moments_epsilon(event: SimpleEvent | ComposedEvent, delta: float) -> float:
     return _classic_epsilon(rdp_curve(event), ORDERS, delta)
 
 
-def dpmix_theorem1_epsilon(
+def dpmix_paper_epsilon(
+    theorem: Literal[1, 3],
     *,
     num_records: int,
     mix_size: int,
@@ -99,50 +100,33 @@ def dpmix_theorem1_epsilon(
 ) -> float:
     """DPMix's guarantee in the paper's own form, for its Figure 3 only.
 
-    Lee et al. 2019, Theorem 1: the squared sensitivities are taken as ``num_features`` and
-    ``num_classes`` (coordinates within an interval of length one), the noise has the given
-    standard deviations, the conversion is the classic one over orders 2, 3, ... The term of order 2
-    has exp(Delta^2 / mix_size^2), from the paper's Eq. 10, where the theorem prints exp(Delta^2 / 2).
-    A release by this
-    library is certified by its event instead.
+    Lee et al. 2019, Theorem 1 (rows of a fixed number of records): the squared sensitivities are
+    taken as ``num_features`` and ``num_classes`` (coordinates within an interval of length one), the
+    noise has the given standard deviations, the conversion is the classic one over orders 2, 3, ...
+    The term of order 2 has exp(Delta^2 / mix_size^2), from the paper's Eq. 10, where the theorem
+    prints exp(Delta^2 / 2). Theorem 3 (the low-privacy variant): every record picks
+    ``num_mixtures * mix_size / num_records`` rows. A release by this library is certified by its
+    event instead.
     """
     noise = _dpmix_noise(
         mix_size, num_features, num_classes, feature_noise_stddev, label_noise_stddev
     )
+    delta = _validate.delta("delta", delta)
+    if theorem == 3:
+        rows = (
+            _validate.integer("num_mixtures", num_mixtures)
+            * _validate.integer("mix_size", mix_size)
+            / _validate.integer("num_records", num_records)
+        )
+        slope = rows / (2.0 * noise**2)  # rdp = slope * order
+        return slope + 2.0 * math.sqrt(-slope * math.log(delta))
+    if theorem != 1:
+        _validate.fail("theorem", "1 or 3", theorem)
     event = UniformGaussianEvent(
         num_records=num_records, mix_size=mix_size, noise_multiplier=noise, count=num_mixtures
     )
     orders = np.arange(2, _LARGEST_QUADRATIC_ORDER + 1).astype(np.float64)
-    curve = num_mixtures * _rdp_uniform(event, orders)
-    return _classic_epsilon(curve, orders, _validate.delta("delta", delta))
-
-
-def dpmix_theorem3_epsilon(
-    *,
-    num_records: int,
-    mix_size: int,
-    num_mixtures: int,
-    num_features: int,
-    num_classes: int,
-    feature_noise_stddev: float,
-    label_noise_stddev: float,
-    delta: float,
-) -> float:
-    """DPMix's low-privacy variant in the paper's own form (Lee et al. 2019, Theorem 3).
-
-    Every record picks ``num_mixtures * mix_size / num_records`` rows. Arguments as in
-    :func:`dpmix_theorem1_epsilon`.
-    """
-    noise = _dpmix_noise(
-        mix_size, num_features, num_classes, feature_noise_stddev, label_noise_stddev
-    )
-    rows = (
-        _validate.integer("num_mixtures", num_mixtures)
-        * _validate.integer("mix_size", mix_size)
-        / _validate.integer("num_records", num_records)
-    )
-    slope = rows / (2.0 * noise**2)  # rdp = slope * order
-    return slope + 2.0 * math.sqrt(-slope * math.log(_validate.delta("delta", delta)))
+    return _classic_epsilon(num_mixtures * _rdp_uniform(event, orders), orders, delta)
 
 
 def _dpmix_noise(

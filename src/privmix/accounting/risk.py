@@ -132,8 +132,8 @@ def calibrate_noise_to_risk(make_event: Callable[[float], Event], risk: Risk) ->
         else:
             spent = at
             if at == high:
-                reached = format_epsilon(risk.of(make_event(math.exp(at))))
-                _validate.fail("risk", f"at least {reached}", risk.most)
+                least = format_epsilon(risk.of(make_event(math.exp(at))))
+                _validate.fail("risk", f"at least {least}", risk.most)
         at = max(at - stride, low) if spent == -math.inf else min(at + stride, high)
         stride *= 3.0
     reached = gain(safe)

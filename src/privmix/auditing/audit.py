@@ -318,7 +318,7 @@ def _report(
         findings=tuple(findings),
         num_runs=len(trials.present),
         num_trials=trials.present.size,
-        noise_ratio=math.sqrt(noise.squares / noise.count) if noise.count else None,
+        noise_ratio=math.sqrt(noise.squares / noise.numbers) if noise.numbers else None,
         **bounds,
     )
 
@@ -396,12 +396,12 @@ def noise_findings(noise: NoiseTotals, confidence: float) -> list[str]:
     Squares add up to a chi-square variable; rows that repeat have next to no probability. Both together
     raise a false alarm with probability 1 - ``confidence`` at most.
     """
-    if not noise.count:
+    if not noise.numbers:
         return []
     found = []
     each = (1 - confidence) / 3
-    low, high = chi2.ppf(each, noise.count), chi2.isf(each, noise.count)
-    ratio = math.sqrt(noise.squares / noise.count)
+    low, high = chi2.ppf(each, noise.numbers), chi2.isf(each, noise.numbers)
+    ratio = math.sqrt(noise.squares / noise.numbers)
     # Rounding to the grid adds a twelfth of a point squared, far below what is told apart.
     if not low * (1 - 1e-6) <= noise.squares <= high * (1 + 1e-6):
         found.append(f"noise: its standard deviation is {ratio:.4g} times the certified one")

@@ -154,7 +154,7 @@ class NoiseFamily:
         with np.errstate(over="ignore", under="ignore"):
             growth = np.exp(self._epsilons)
             steep, shallow = 1 - deltas - growth * rates, (1 - deltas - rates) / growth
-        return np.maximum(0.0, np.maximum(steep, shallow).max(axis=-1))
+        return np.asarray(np.maximum(0.0, np.maximum(steep, shallow).max(axis=-1)))
 
     def refutes(self, rates: ErrorRates, factor: float = 1.0) -> bool:
         """Whether no mechanism with this noise has a test with such rates."""
@@ -183,7 +183,7 @@ class NoiseFamily:
             share = np.where(place > 0, low / (low - high), 1.0)
         logs = np.log(_FACTORS)
         found = np.exp(logs[before] + share * (logs[place] - logs[before]))
-        return np.where(beyond.any(axis=0), found, _FACTORS[-1])
+        return np.asarray(np.where(beyond.any(axis=0), found, _FACTORS[-1]))
 
     def smallest_factor(self, rates: ErrorRates) -> float:
         """Smallest factor on the noise that the rates contradict; infinite where they contradict none.

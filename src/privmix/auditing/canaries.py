@@ -85,7 +85,7 @@ class CanarySet:
     def schema(self) -> Schema:
         """The public facts of the records that are mixed."""
         return Schema(
-            classes=list(range(self.mechanism.num_classes)),
+            classes=tuple(range(self.mechanism.num_classes)),
             num_features=self.mechanism.num_features,
             num_records=self.mechanism.num_records,
             feature_clip_norm=self.clip_norm,
@@ -95,6 +95,11 @@ class CanarySet:
     def is_replaced(self) -> bool:
         """Whether canaries are exchanged for others instead of coming and going."""
         return self.mechanism.neighboring_relation == "replace_one"
+
+    @property
+    def _configs(self) -> Sequence[MixtureConfig | ResidualConfig]:
+        configs: Sequence[MixtureConfig | ResidualConfig] = self.mechanism.components
+        return configs
 
     @cached_property
     def crowd(self) -> int:
@@ -175,7 +180,7 @@ class CanarySet:
         axis spread by; of a table of one row a class there is none.
         """
         total = np.zeros((self.num_canaries, 2))
-        for config, rows in zip(self.mechanism.components, tables, strict=True):
+        for config, rows in zip(self._configs, tables, strict=True):
             if isinstance(config, MixtureConfig):
                 total[:, 0] += self._log_ratio(config, rows)
                 total[:, 1] += self._spread(config, rows)
@@ -192,7 +197,7 @@ class CanarySet:
                 if isinstance(config, ResidualConfig)
                 else config.feature_noise_multiplier
             )
-            for config, rows in zip(self.mechanism.components, tables, strict=True)
+            for config, rows in zip(self._configs, tables, strict=True)
         ]
 
     def _features(self, config: MixtureConfig, rows: Rows) -> Array:

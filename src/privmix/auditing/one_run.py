@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import binom
 
 from privmix import _validate
@@ -136,9 +137,7 @@ def one_run_noise_factor(
 
 
 def best_guesses(
-    scores: Array,
-    present: Array,
-    shares: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
+    scores: Array, present: NDArray[np.bool_], shares: tuple[float, ...]
 ) -> list[tuple[int, int]]:
     """Count (correct, guesses) where the surest share of the canaries is guessed, for each share.
 
@@ -155,6 +154,6 @@ def best_guesses(
     found = []
     for share in shares:
         half = max(1, int(share * len(scores) / 2))
-        right = int(present[order[-half:]].sum()) + int((~present[order[:half]]).sum())
+        right = int(present[order[-half:]].sum()) + half - int(present[order[:half]].sum())
         found.append((right, 2 * half))
     return found

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,14 +43,14 @@ class NoiseTotals(NamedTuple):
     """What is published where nobody's record is, in planned standard deviations.
 
     Attributes:
-        count: How many numbers.
+        numbers: How many there are.
         squares: Sum of their squares.
         rows: Rows they stand in.
         repeated: Rows whose numbers, all of them, stand in an earlier row of the run as well.
 
     """
 
-    count: int
+    numbers: int
     squares: float
     rows: int
     repeated: int
@@ -68,7 +68,12 @@ class NoiseTotals(NamedTuple):
 
     def plus(self, other: NoiseTotals) -> NoiseTotals:
         """Return both together."""
-        return NoiseTotals(*(one + two for one, two in zip(self, other, strict=True)))
+        return NoiseTotals(
+            self.numbers + other.numbers,
+            self.squares + other.squares,
+            self.rows + other.rows,
+            self.repeated + other.repeated,
+        )
 
 
 class Trials(NamedTuple):
@@ -131,8 +136,12 @@ def published(
 
 
 def _joined(parts: list[Rows]) -> Rows:
-    columns = zip(*parts, strict=True)
-    return Rows(*(None if column[0] is None else np.concatenate(column) for column in columns))
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name, value in parts[0]._asdict().items()
+        if value is not None
+    }
+    return Rows(**columns)
 
 
 def run_trials(

@@ -92,4 +92,4 @@ def _read_plan(source: Path) -> ReleasePlan | TrainingPlan:
         return read_certificate(source).to_plan()
     if source.is_dir():
         return Release(source).certificate.to_plan()
-    return ReleasePlan.from_json(read_text(source), place=str(source))
+    return ReleasePlan.from_json(read_text(source), position=str(source))

@@ -159,6 +159,11 @@ class ModelCertificate(Sealable):
             _validate.fail("feature_names", "names, none empty", "an empty one")
         return self
 
+    @property
+    def num_records(self) -> int:
+        """The public number of records that was planned for."""
+        return self.config.num_records
+
     @classmethod
     def for_plan(
         cls,
@@ -211,20 +216,15 @@ class ModelCertificate(Sealable):
         )
         return made.sealed(private=private, files=files)
 
-    @property
-    def num_records(self) -> int:
-        """The public number of records that was planned for."""
-        return self.config.num_records
-
     def to_plan(self) -> TrainingPlan:
         """Return the plan that the certificate states."""
         return TrainingPlan(
             config=self.config,
             epsilon=self.epsilon,
             delta=self.delta,
-            accountants=self.accountants,
             unit_column=self.unit_column,
             max_records_per_unit=self.max_records_per_unit,
+            accountants=self.accountants,
         )
 
     def recheck(self) -> list[str]:

@@ -161,13 +161,10 @@ def make_plan(
     _validate.delta("--delta", delta)
     unit.check("add_or_remove_one")
     if risk is not None:
-        for name, value in (
-            ("--epsilon", epsilon),
-            ("--noise-multiplier", noise_multiplier),
-            ("--solve-for", solve_for),
-        ):
-            if value is not None:
-                _validate.fail(name, "nothing beside a risk, which it follows from", value)
+        others = (("--noise-multiplier", noise_multiplier), ("--solve-for", solve_for))
+        for flag, given in (("--epsilon", epsilon), *others):
+            if given is not None:
+                _validate.fail(flag, "nothing beside a risk, which it follows from", given)
         epsilon = guiding_epsilon(risk, delta)
     if epsilon is None and noise_multiplier is None:
         _validate.fail("--epsilon", "a value, or --noise-multiplier to be told it", "nothing")

@@ -30,7 +30,8 @@ def one_blas_thread() -> AbstractContextManager[Any]:
 
     The libraries are looked for once: that takes longer than a small product of matrices.
     """
-    return _controller().limit(limits=1, user_api="blas")
+    limit: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
+    return limit
 
 
 @cache

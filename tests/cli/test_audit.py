@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -70,7 +71,8 @@ def test_an_audit_is_kept_and_gone_on_with(run, plan_file, tmp_path):
 def test_a_violation_is_exit_status_1_and_says_what_it_means(run, plan_file, monkeypatch):
     too_little_noise(monkeypatch)
     out, _ = run("audit", plan_file, "--runs", 32, status=1)
-    assert "noise: its standard deviation is 0.7" in out
+    found = re.search(r"noise: its standard deviation is ([0-9.]+) times", out)
+    assert found is not None and 0.6 < float(found[1]) < 0.8
     assert "verdict: violated" in out and "publish nothing made by it" in out
     out, _ = run("audit", plan_file, "--runs", 32, "--json", status=1)
     assert json.loads(out)["verdict"] == "violated"
