@@ -92,7 +92,6 @@ TOGETHER = {
     "learners/discriminant": "learners/test_noise_aware.py",
     "learners/predictions": "cli/test_predict.py",
     "learners/record_model": "learners/test_synthesis.py",
-    "learners/round_model": "rounds/test_residuals.py",
     "learners/synthetic_file": "learners/test_synthesis.py",
     # The rounds of an adaptive release are one mechanism.
     "mechanism/composite": "planning/test_plan.py",
@@ -113,6 +112,8 @@ TOGETHER = {
     "running/finished": "features/test_extraction.py",
     "running/ledger_account": "running/test_ledger.py",
     "schema/table": "features/test_tabular.py",
+    "learners/adaptive": "learners/test_round_balance.py",
+    "learners/record_norm": "learners/test_synthesis.py",
     "spending": "cli/test_ledger.py",
     # Baselines keep one contract.
     "baselines/linear_probe": "baselines/test_base.py",
