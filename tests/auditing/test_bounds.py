@@ -14,6 +14,7 @@ from privmix.accounting import (
     GaussianEvent,
     GroupEvent,
     PoissonGaussianEvent,
+    UniformGaussianEvent,
     account,
     gdp_epsilon,
     gdp_tradeoff,
@@ -99,8 +100,28 @@ def test_a_family_has_the_certified_curve_and_finds_back_its_own_noise(event):
     factor = family.smallest_factor(ErrorRates(0.2, least))
     assert factor == pytest.approx(1.5, rel=0.01)
     assert family.factors(np.array([0.2]), np.array([least]))[0] == pytest.approx(1.5, rel=0.05)
-    assert family.epsilon(factor, 1e-5) == account(with_noise(event, factor), 1e-5).epsilon
+    reading = account(with_noise(event, factor), 1e-5).accountants["pld"]
+    assert family.epsilon(factor, 1e-5) == (reading.lower or 0.0)
     assert not family.refutes(ErrorRates(0.2, least))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        PoissonGaussianEvent(sampling_prob=0.1, noise_multiplier=1.0, count=40),
+        UniformGaussianEvent(num_records=100, mix_size=50, noise_multiplier=1.0, count=10),
+    ],
+)
+def test_what_a_factor_proves_is_no_more_than_is_proved_from_below(event):
+    found = account(event, 1e-5)
+    lower = found.accountants["pld"].lower
+    assert 0.9 * found.epsilon < NoiseFamily(event).epsilon(1.0, 1e-5) <= lower < found.epsilon
+
+
+def test_where_nothing_is_proved_from_below_a_factor_proves_nothing():
+    event = PoissonGaussianEvent(sampling_prob=0.1, noise_multiplier=1.0, count=40)
+    chain = GroupEvent(unit="patient", group_size=2, event=event)
+    assert NoiseFamily(chain).epsilon(1.0, 1e-5) == 0.0 < account(chain, 1e-5).epsilon
 
 
 def test_rates_that_prove_nothing_give_zero():

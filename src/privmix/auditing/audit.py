@@ -57,7 +57,8 @@ class AuditReport(FrozenModel):
         epsilon: Certified, at ``delta``, of what was run.
         delta: Its delta.
         lower_bound: Lower bound on epsilon at ``delta``, for a mechanism of this kind with noise of
-            unknown size: the epsilon of the noisiest one that the runs rule out.
+            unknown size: that of the loss distribution of the noisiest one that the runs rule out; 0 where
+            nothing is proved from below.
         lower_bound_without_assumptions: Lower bound on epsilon at ``delta`` that assumes nothing.
         gdp_mu_lower_bound: Largest mu of mu-GDP that the runs rule out; None of a single run, as the rates.
         confidence: All of it holds with this probability, each bound by itself.

@@ -193,12 +193,16 @@ class NoiseFamily:
         return smallest_factor(lambda factor: self.refutes(rates, factor))
 
     def epsilon(self, factor: float, delta: float) -> float:
-        """Epsilon at ``delta`` of the event with its noise times ``factor``; 0 for an infinite one.
+        """Lower bound on epsilon at ``delta`` of the event with its noise times ``factor``.
 
-        Of a factor that was contradicted it is a lower bound on a mechanism's epsilon, if the mechanism
-        is the event up to the size of its noise.
+        That of the loss distribution; 0 for an infinite factor, and where nothing is proved from below, as
+        for chains of records. Of a factor that was contradicted it is a lower bound on a mechanism's
+        epsilon, if the mechanism is the event up to the size of its noise.
         """
-        return 0.0 if math.isinf(factor) else account(with_noise(self.event, factor), delta).epsilon
+        if math.isinf(factor):
+            return 0.0
+        reading = account(with_noise(self.event, factor), delta).accountants["pld"]
+        return 0.0 if reading is None or reading.lower is None else reading.lower
 
 
 def smallest_factor(refuted: Callable[[float], bool]) -> float:
