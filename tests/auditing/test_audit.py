@@ -8,9 +8,18 @@ import pytest
 from audit_cases import DESIGNS, plan_of, training_plan
 from planted_faults import RELEASE_FAULTS, TRAINING_FAULTS, realised_count, twice_the_rate
 from privmix import InvalidInputError
-from privmix.accounting import gdp_epsilon
-from privmix.auditing import AuditReport, audit, epsilon_from_scores
+from privmix.accounting import GaussianEvent, gdp_epsilon
+from privmix.auditing import (
+    AuditReport,
+    audit,
+    epsilon_from_scores,
+    judge,
+    judge_one_run,
+    subject_of,
+)
 from privmix.auditing.canaries import most_canaries
+from privmix.auditing.trials import NoiseTotals, Trials
+from privmix.dpsgd import AugmentationPlan, TrainingPlan
 
 # All audits of sound code here raise a false alarm with probability 1e-3 at most, together.
 SETTINGS = {4.0: 8192, 6.0: 5120, 8.0: 4096}  # epsilon: canaries in all
@@ -33,6 +42,31 @@ def test_sound_designs_pass_and_more_than_half_of_their_epsilon_is_found(design,
 
 def test_sound_training_passes_and_more_than_half_of_its_epsilon_is_found():
     check_sound(audit(training_plan(6.0), runs=64, confidence=CONFIDENCE, test_seed=1))
+
+
+def test_a_training_with_class_weights_and_augmentations_is_run_as_a_head_with_as_many():
+    """A chi-square test of 16 runs' noise: it is that of the plan for K augmentations; false alarm 1e-3."""
+    augmentation = AugmentationPlan.dp_mix_self(5, 4, transforms=())
+    config = training_plan(6.0).config.model_copy(
+        update={"class_weight": (1.0, 2.0, 0.5), "augmentation": augmentation}
+    )
+    plan = TrainingPlan.for_config(config, 1e-5)
+    subject, event = subject_of(plan, 4)
+    assert event == config.event
+    assert subject.config.augmentation.num_augmentations == 9
+    assert subject.config.class_weight is None
+    report = audit(plan, runs=16, num_canaries=8, test_seed=1)
+    assert report.verdict == "consistent", report.findings
+
+
+def test_a_report_says_what_its_bounds_take_for_granted():
+    generator = np.random.default_rng(0)
+    present = generator.random((16, 8)) < 0.5
+    trials = Trials(present, generator.standard_normal((16, 8, 1)), NoiseTotals(0, 0.0, 0, 0))
+    event = GaussianEvent(noise_multiplier=1.0)
+    many, one = (f(trials, event, 1e-5, 0.99).lines()[1] for f in (judge, judge_one_run))
+    assert many.endswith("for any mechanism whose canaries of one run are independent")
+    assert one.endswith("whatever the mechanism is")
 
 
 @pytest.mark.parametrize("fault", RELEASE_FAULTS, ids=lambda fault: fault.__name__)

@@ -59,7 +59,8 @@ class AuditReport(FrozenModel):
         lower_bound: Lower bound on epsilon at ``delta``, for a mechanism of this kind with noise of
             unknown size: that of the loss distribution of the noisiest one that the runs rule out; 0 where
             nothing is proved from below.
-        lower_bound_without_assumptions: Lower bound on epsilon at ``delta`` that assumes nothing.
+        lower_bound_without_assumptions: Lower bound on epsilon at ``delta`` of any mechanism. Of many runs it
+            takes the canaries of one run for independent, given who is there; of a single run it does not.
         gdp_mu_lower_bound: Largest mu of mu-GDP that the runs rule out; None of a single run, as the rates.
         confidence: All of it holds with this probability, each bound by itself.
         tightness: ``lower_bound`` over ``epsilon``; None at epsilon 0.
@@ -92,6 +93,12 @@ class AuditReport(FrozenModel):
         """Plain data, ready for JSON."""
         return self.model_dump(mode="json")
 
+    def _without(self) -> str:
+        """What the bound without assumptions holds for."""
+        if self.gdp_mu_lower_bound is None:
+            return "whatever the mechanism is"
+        return "for any mechanism whose canaries of one run are independent"
+
     def lines(self) -> list[str]:
         """Return what was found, and what it means, one sentence a line."""
         sure = f"{100 * self.confidence:.6g} %"
@@ -99,7 +106,7 @@ class AuditReport(FrozenModel):
             f"certified: epsilon {number(rounded_up(self.epsilon, 6))} at delta {number(self.delta)}",
             f"measured: epsilon is at least {rounded_down(self.lower_bound, 4):.4g} with confidence "
             f"{sure}, if only the size of the noise is in doubt; "
-            f"{rounded_down(self.lower_bound_without_assumptions, 4):.4g} whatever the mechanism is",
+            f"{rounded_down(self.lower_bound_without_assumptions, 4):.4g} {self._without()}",
             f"runs: {self.num_runs}, with {self.num_trials} canaries in all",
         ]
         if self.tightness is not None:
@@ -133,13 +140,15 @@ def audit(
     """Run the code of a plan many times on worst-case canaries and bound epsilon from below.
 
     The plan's sampling probabilities, noise multipliers, rows, rounds and steps are run as they are;
-    features, classes and records are few. Of a training every noisy gradient is looked at, as its accounting
-    allows. Charged preprocessing is not run, and a plan for owners of several records is audited for single
+    features, classes and records are few. Of a training the sampler, the noise and a linear head
+    with as many augmentations are run, and every noisy gradient is looked at, as its accounting allows;
+    networks' gradients, backbones, transforms and class weights are not run. Charged preprocessing is not run, and a plan for owners of several records is audited for single
     ones: ``epsilon`` of the report is that of what is run.
 
     Args:
         plan: A plan of a release or of a training, or that of a certificate (``to_plan()``).
-        runs: Number of runs; by default enough for 8192 canaries.
+        runs: Number of runs; by default enough for 8192 canaries. To be settled beforehand: whoever adds runs
+            until the verdict changes raises more false alarms than ``confidence`` allows.
         confidence: Probability with which a sound mechanism passes, at least.
         num_canaries: Canaries in one run; by default 64, 16 for ``hierarchical`` and ``adaptive``, 1 for
             ``uniform``.
@@ -222,7 +231,7 @@ def judge(trials: Trials, event: Event, delta: float, confidence: float) -> Audi
     the noise.
 
     Args:
-        trials: Independent runs, whose canaries are independent too.
+        trials: Independent runs, as many as were settled beforehand, whose canaries are independent too.
         event: What the certificate says was run, as one record sees it.
         delta: At which epsilons are stated.
         confidence: In (0, 1).

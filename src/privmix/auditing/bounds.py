@@ -82,7 +82,7 @@ def error_rates(counts: Counts, confidence: float) -> ErrorRates:
 
 
 def epsilon_from_rates(rates: ErrorRates, delta: float) -> float:
-    """Largest epsilon that the rates contradict at ``delta``, or 0: assumes nothing of the mechanism.
+    """Largest epsilon that the rates contradict at ``delta``, or 0, whatever the mechanism.
 
     Source: Kairouz, Oh, Viswanath 2015, Theorem 2.1; Nasr et al. 2021 for its use in audits.
 

@@ -2,7 +2,8 @@
 
 A canary is alone on an axis of the features and far longer than the clip norm lets it be. The model is a
 linear head whose weights stay at zero, as with a learning rate of next to nothing: the guarantee holds for
-all of them. Then a canary's clipped gradient is the same in every step, and known.
+all of them. Then a canary's clipped gradient is the same in every step, and known. Networks, backbones,
+transforms and class weights are not run.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from privmix.accounting.tradeoff import Array
 from privmix.auditing import likelihood
 from privmix.auditing.canaries import NUM_EMPTY_AXES
 from privmix.auditing.trials import NoiseTotals
-from privmix.dpsgd.augmentation import AugmentationPlan
+from privmix.dpsgd.augmentation import MOST_BASE_VIEWS, AugmentationPlan
 from privmix.dpsgd.head import LinearHead
 from privmix.dpsgd.private_views import PrivateViews
 from privmix.dpsgd.trainer import Steps
@@ -45,11 +46,14 @@ class TrainingSubject:
             _validate.fail("microbatch_size", allowed, config.microbatch_size)
         self.num_canaries = num_canaries
         width = num_canaries + NUM_EMPTY_AXES
+        planned = config.augmentation.num_augmentations
         plain = {
             "classes": (0, 1),
             "input_shape": (width,),
             "target": "class",
-            "augmentation": AugmentationPlan.plain(),
+            # As many augmentations as planned, each the record itself: sums depend on their number.
+            "augmentation": AugmentationPlan(num_base=min(planned, MOST_BASE_VIEWS), transforms=()),
+            "class_weight": None,
         }
         self.config = TrainingConfig(**config.model_dump() | plain)
         background = math.ceil(_BACKGROUND / config.sampling_prob)

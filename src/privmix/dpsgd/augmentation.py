@@ -35,6 +35,7 @@ TRANSFORMS: tuple[Transform, ...] = (
     "sobel",
 )
 
+MOST_BASE_VIEWS = 10_000
 _JITTER = 0.4  # brightness, contrast and saturation within 1 +- this
 _HUE = 0.1  # of the colour circle
 _DEGREES = 15.0
@@ -70,7 +71,7 @@ class AugmentationPlan(FrozenModel):
     @field_validator("num_base", "num_synthetic", "num_mixed", mode="before")
     @classmethod
     def _check_counts(cls, value: object, info: Any) -> int:
-        return _validate.integer(info.field_name, value, at_least=0, at_most=10_000)
+        return _validate.integer(info.field_name, value, at_least=0, at_most=MOST_BASE_VIEWS)
 
     @field_validator("crop_padding", mode="before")
     @classmethod
