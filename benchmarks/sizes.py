@@ -8,7 +8,8 @@ fresh secret randomness, so that runs differ. Each line has the mean accuracy of
 planner lays it out (standard deviation over seeds), what ``auto`` picks, and how much better the best
 is. ``training`` is ``dp-gradient-strong`` of ``benchmarks/utility.py``, which publishes no data. A seed
 draws the records of a subset or of a synthetic population anew, and all designs get the same ones.
-Results are saved in ``benchmarks/results/sizes.json``, beside what earlier runs saved.
+Results are saved in ``benchmarks/results/sizes.json``, beside what earlier runs saved, each row with the
+commit that made it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import numpy as np
 
 import privmix
 from privmix.running.unrecorded import UnrecordedSpendingWarning
+from stamp import Marks, stamp
 from utility import (
     DELTA,
     RESULTS,
@@ -139,7 +141,8 @@ def measure(task: str, epsilon: float, seeds: int, columns: list[str]) -> dict[s
                 found[name].append(dp_gradient_strong(data, epsilon, seed)[0])
             else:
                 found[name].append(accuracy(data, epsilon, name))
-    return {"task": task, "epsilon": epsilon, "auto": auto, "seeds": seeds, "accuracies": found}
+    row = {"task": task, "epsilon": epsilon, "auto": auto, "seeds": seeds, "accuracies": found}
+    return row | stamp()
 
 
 def lost(row: dict[str, Any]) -> float:
@@ -149,6 +152,7 @@ def lost(row: dict[str, Any]) -> float:
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
+    marks = Marks(rows)
     print(f"accuracy in % (standard deviation), delta {DELTA:g}")
     print(f"{'task':26}{'epsilon':>8}" + "".join(f"{name:>14}" for name in COLUMNS), "  auto, loss")
     for row in rows:
@@ -158,7 +162,8 @@ def print_table(rows: list[dict[str, Any]]) -> None:
             spread = f" ({statistics.stdev(values):.1f})" if len(values) > 1 else ""
             line += f"{f'{statistics.fmean(values):.1f}{spread}' if values else '':>14}"
         told = f"  {row['auto']}, {100 * lost(row):.1f}" if covers(row) else ""
-        print(line + told)
+        print(line + told + marks.of(row))
+    print("\n".join(marks.legend()))
 
 
 def covers(row: dict[str, Any]) -> bool:

@@ -58,9 +58,11 @@ class Table:
 
     @property
     def extractor(self) -> TabularExtractor:
+        """What makes vectors of rows."""
         return TabularExtractor(self.schema.table)
 
     def vectors(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Vectors of the training and of the test part."""
         return self.extractor.transform(self.train), self.extractor.transform(self.test)
 
 

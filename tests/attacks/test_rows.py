@@ -129,6 +129,19 @@ def test_preprocessing_is_followed(tmp_path, rng):
     assert scores.auc > 0.5 + 5 * 0.037
 
 
+@pytest.mark.parametrize("design", DESIGNS)
+def test_a_record_that_adds_nothing_cannot_be_told(design, tmp_path, rng):
+    """A zero vector leaves features as they are; where labels are mixed it may be told by its label."""
+    schema = make_schema(num_classes=3, num_features=5, num_records=COUNT)
+    x, y = draw(schema, COUNT, rng)
+    plan = make_plan(schema, design, **DESIGNS[design])
+    made = release(x, y, plan, out=tmp_path / "release", test_seed=1)
+    scores = row_scores(made, np.zeros((3, 5)), range(3), Background(x, y, num_records=COUNT))
+    assert np.isfinite(scores).all()
+    if design in ("stratified", "hybrid", "adaptive"):
+        assert (scores == 0).all()
+
+
 def test_what_is_refused(tmp_path, rng):
     schema = make_schema()
     x, y = draw(schema, 60, rng)

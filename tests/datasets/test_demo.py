@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import resource
+import subprocess
+import sys
+
 import numpy as np
+import pytest
 
 from privmix.datasets import demo
 
@@ -14,16 +19,38 @@ def test_bundled_data():
     assert np.abs(np.linalg.norm(data.x_train, axis=1) - 1).max() < 1e-3
 
 
-def test_the_demo_reaches_its_accuracy(tmp_path):
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo") / "r"
+    return folder, demo.run_demo(out=folder)
+
+
+def test_its_report_takes_less_than_five_seconds_and_two_megabytes(made, tmp_path):
+    """Processor time, the best of four tries: the machine may be shared."""
+    seconds = []
+    for number in range(4):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        page = tmp_path / f"{number}.html"
+        command = [sys.executable, "-m", "privmix", "report", str(made[0]), "--out", str(page)]
+        subprocess.run(command, check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        if seconds[-1] < 5.0:
+            break
+    assert min(seconds) < 5.0
+    assert page.stat().st_size < 2_000_000
+
+
+def test_the_demo_reaches_its_accuracy(made):
     """Means over runs lie near 0.83 with a standard deviation below 0.01; 0.78 is far below."""
-    result = demo.run_demo(out=tmp_path / "r")
+    folder, result = made
     assert result["valid"] is True
     assert 0.99 < result["epsilon"] <= 1.0
     assert result["accuracy"] > 0.78
     assert 0.85 < result["accuracy_without_privacy"] < 0.92
-    assert result["num_mixtures"] == 10_003 + 30 * 77
+    assert result["num_mixtures"] == 2_000 + 20 * 77
     assert result["seconds"] < 90
-    assert sorted(p.name for p in (tmp_path / "r").iterdir()) == [
+    assert sorted(p.name for p in folder.iterdir()) == [
         "README.md",
         "certificate.json",
         "data",

@@ -77,7 +77,7 @@ def test_inversion_draws_and_compares(tmp_path, monkeypatch, rng):
     noise = [results[f"m=2, {name}, 2 steps"]["noise_stddev"] for name in module.SETTINGS]
     assert noise[0] == 0 < noise[1] < noise[2]
     with module.Image.open(tmp_path / "grid.png") as picture:
-        assert picture.size == (16 * 12, 2 * 4 * 12 + 4)
+        assert picture.size == (2 * 2 * 12, 2 * (2 * 4 * 12 + 4))
     monkeypatch.setattr(module, "invert", None)  # what is there is not made again
     assert module.run(options, tmp_path) == results
     assert module.as_table(results).count("\n") == 7

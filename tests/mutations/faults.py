@@ -531,7 +531,7 @@ FAULTS: list[Fault] = [
         ("one step is charged", "            count=num_steps,\n", "            count=1,\n"),
     ),
     *_faults(
-        _in("running/ledger_account", "running/test_ledger.py"),
+        _in("running/ledger_account", "running/test_ledger.py", "running/test_ledger_entries.py"),
         (
             "draws are not looked at",
             "            before.check_run(entry, here)\n            charges",
@@ -554,7 +554,7 @@ FAULTS: list[Fault] = [
         ),
     ),
     *_faults(
-        _in("running/ledger", "running/test_ledger.py"),
+        _in("running/ledger", "running/test_ledger.py", "running/test_ledger_entries.py"),
         (
             "a resumed run is charged twice",
             "(known := before.run(run_id)) is not None:",

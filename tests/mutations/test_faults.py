@@ -25,7 +25,9 @@ def test_a_fault_applies_and_leaves_a_program(fault):
     ast.parse(fault.applied(text))
     assert fault.find != fault.replace
     for test in fault.tests:
-        assert (ROOT / test.partition("::")[0]).is_file(), test
+        file, *names = test.split("::")
+        tests = (ROOT / file).read_text(encoding="utf-8")
+        assert all(f"def {name}(" in tests or f"class {name}" in tests for name in names), test
 
 
 def test_there_are_many_and_each_has_its_name():

@@ -27,9 +27,7 @@ ELSEWHERE = {
 ALONE = {
     "accounting/pld/test_prv_agreement.py": "all of pld against an independent accountant",
     "attacks/test_broken.py": "safeguards taken away one by one",
-    "auditing/test_hierarchical_claim.py": "a claim of a paper, audited",
     "cli/test_formats.py": "a declared format in every command that reads a file",
-    "dpsgd/test_class_weight.py": "class weights, from the flag to the sum",
     "report/test_browser.py": "the page in a browser",
     "report/test_model_report.py": "the page of a model",
 }
@@ -94,7 +92,6 @@ TOGETHER = {
     "learners/discriminant": "learners/test_noise_aware.py",
     "learners/predictions": "cli/test_predict.py",
     "learners/record_model": "learners/test_synthesis.py",
-    "learners/round_model": "rounds/test_residuals.py",
     "learners/synthetic_file": "learners/test_synthesis.py",
     # The rounds of an adaptive release are one mechanism.
     "mechanism/composite": "planning/test_plan.py",
@@ -115,6 +112,8 @@ TOGETHER = {
     "running/finished": "features/test_extraction.py",
     "running/ledger_account": "running/test_ledger.py",
     "schema/table": "features/test_tabular.py",
+    "learners/adaptive": "learners/test_round_balance.py",
+    "learners/record_norm": "learners/test_synthesis.py",
     "spending": "cli/test_ledger.py",
     # Baselines keep one contract.
     "baselines/linear_probe": "baselines/test_base.py",
@@ -177,3 +176,11 @@ def test_the_lists_are_true():
         assert (TESTS / name).is_file(), name
     for folder in ELSEWHERE:
         assert (TESTS / folder).is_dir(), folder
+
+
+def test_the_slow_tests_exist():
+    """``slow.txt`` keeps up with the tests, so that what it lists is left out by ``make quick``."""
+    for line in (TESTS / "slow.txt").read_text(encoding="utf-8").splitlines():
+        file, *names = line.split("::")
+        text = (TESTS / file).read_text(encoding="utf-8")
+        assert all(f"def {name}(" in text or f"class {name}" in text for name in names), line

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +87,7 @@ def moments_epsilon(event: SimpleEvent | ComposedEvent, delta: float) -> float:
 
 
 def dpmix_paper_epsilon(
-    theorem: Literal[1, 3],
+    theorem: int,
     *,
     num_records: int,
     mix_size: int,

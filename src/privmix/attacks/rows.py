@@ -134,11 +134,12 @@ def row_scores(
 
 
 def _as_mixed(release: Release, features: ArrayLike, labels: ArrayLike) -> _Records:
-    rows = np.asarray(features, dtype=np.float64)
-    if release.preprocessor is not None:
-        rows = release.preprocessor.transform(rows)
-    if rows.ndim != 2 or rows.shape[1] != release.num_features:
-        _validate.fail("features", f"shape (records, {release.num_features})", rows.shape)
+    rows, steps = np.asarray(features, dtype=np.float64), release.preprocessor
+    width = release.num_features if steps is None else steps.num_inputs
+    if rows.ndim != 2 or rows.shape[1] != width:
+        _validate.fail("features", f"shape (records, {width})", rows.shape)
+    if steps is not None:
+        rows = steps.transform(rows)
     places = match_labels(labels, release.classes)
     return _Records(clipped(rows, release.feature_clip_norm), places)
 
@@ -184,7 +185,7 @@ def _row_by_row(
             # The others' own squares are in all rows alike: per row u^2 varies by 2 a^2, and all
             # rows together by q^2 times the variance of (v_j' B^-1 v)^2 for each unknown record.
             alike = q**2 * background.spread * ((known @ solved) ** 2).var(axis=0)
-            scores[run] /= 1 + len(sums) * alike / (8 * half**2)
+            scores[run] /= 1 + len(sums) * alike / np.maximum(8 * half**2, 1e-300)
     return scores
 
 

@@ -16,27 +16,32 @@ from privmix.learners.base import (
     Vector,
     as_release,
 )
+from privmix.learners.record_norm import common_norm, intercept_of
+from privmix.learners.round_balance import Balance, balance_classes, draw_scores
 from privmix.learners.shares import (
     ClassPrior,
     ClassWeight,
     PriorClassifier,
     Sizes,
-    denoised,
     prediction_prior,
 )
 from privmix.publishing.release import Release
 from privmix.rounds.public_model import PublicModel, Weights
 
 _LAST_ROUNDS = 3
+# Rounds that count classes: their weights are small, so that what a model makes of the records matters
+# little. On tables set aside, one round was noisier and more were further off.
+_COUNTING_ROUNDS = 3
 
 
 class Learnt(NamedTuple):
-    """What a linear classifier keeps."""
+    """What a linear classifier keeps, and the classes' shares where the rounds show them."""
 
     coef: Matrix
     intercept: Vector
     logit_scale: float
     class_prior: Vector | None
+    shares: Vector | None
 
 
 class AdaptiveClassifier(PriorClassifier):
@@ -56,20 +61,20 @@ class AdaptiveClassifier(PriorClassifier):
     Newton step from 1 with its mean over the last three rounds and with sum_kj v_j W_kj^2 / K for
     the curvature, which is seldom less: the scale is between 1 and what would be best.
 
-    **Prior.** The model predicts by the records' own class sizes as far as records have an
-    intercept (``privmix.preprocess.Intercept``). A ``class_prior`` replaces them. The sizes are the
-    class counts that the release has paid for. Without such, weights of the first round are zero, so
-    that its rows count classes along the intercept.
+    **Prior.** Where records have an intercept (``privmix.preprocess.Intercept``), rounds count residuals,
+    and with them classes. Clipping takes more from the residuals of rare classes, so that the rounds
+    themselves end with probabilities that are too small for these. ``intercept_`` corrects this; see
+    ``privmix.learners.round_balance``. Class counts that the release has paid for replace the shares that
+    the rounds show, and a ``class_prior`` replaces both.
 
     Args:
         class_prior: Prior of the classes at prediction: K numbers, none negative, of any positive sum;
-            ``uniform``; ``counts`` that the release has paid for; ``estimated``, that of the records
-            as counts or else the first round show it; or None for that of the records, as the rounds
-            have learnt it.
+            ``uniform``; ``counts`` that the release has paid for; ``estimated``, or None, that of the
+            records as counts or else the rounds show it.
         class_weight: ``balanced``: a uniform prior, by scikit-learn's name.
 
     Attributes:
-        class_prior_: (K,) the prior that predictions use, or None for that of the records.
+        class_prior_: (K,) the prior that was asked for, or None for that of the records.
 
     And those of ``LinearClassifier``.
 
@@ -105,19 +110,29 @@ def learn_rounds(
     published = cast(Release, release)
     mechanism: Any = published.certificate.mechanism
     rows = (some.features for some in published.tables[0].iter_rows())
+    rows = (some.features for some in published.tables[0].iter_rows())
     model = PublicModel.of(mechanism, published.feature_clip_norm, rows)
     pairs = list(_pairs(published))
     weights = model.after(*pairs[-1]).astype(np.float64)
-    weights = _without_noisy_lengths(model, weights, _intercept_share(published) is not None)
+    weights = _without_noisy_lengths(model, weights, intercept_of(published) is not None)
     scale = _logit_scale(model, pairs[-_LAST_ROUNDS:], weights)
     coef = weights / published.feature_clip_norm
-    if class_prior is None and class_weight is None:
-        return Learnt(coef, np.zeros(len(coef)), scale, None)
-    sizes = _class_sizes(published, pairs[0][1])
-    prior = prediction_prior(class_prior, class_weight, sizes, None, release)
+    balance = _balanced(published, model, pairs, scale * weights)
+    counted = getattr(published.preprocessor, "counted", None)
+    sizes = None if counted is None else Sizes.of(*counted).shares
+    asked = class_prior is not None or class_weight is not None
+    if balance is None:
+        if not asked:
+            return Learnt(coef, np.zeros(len(coef)), scale, None, None)
+        if sizes is None:
+            allowed = "none for a release without class counts and without an intercept"
+            _validate.fail("class_prior", allowed, "some")
+        balance = Balance(np.zeros(len(coef)), sizes)
+    shown = balance.shares if sizes is None else sizes
+    prior = prediction_prior(class_prior, class_weight, shown, None, release)
     assert prior is not None
-    intercept = np.log(prior) - np.log(sizes)
-    return Learnt(scale * coef, intercept, 1.0, prior)
+    intercept = balance.intercept + np.log(prior) - np.log(balance.shares)
+    return Learnt(coef, intercept / scale, scale, prior if asked else None, balance.shares)
 
 
 def weight_noise(model: PublicModel) -> Vector:
@@ -161,12 +176,57 @@ def _kept(values: Vector, noise: float) -> float:
     return max(0.0, 1 - noise / found) if found > 0 else 0.0
 
 
-def _class_sizes(release: Release, rows: NDArray[np.float32]) -> Vector:
-    """Return the classes' shares of the records: as counted, else as the first round shows them."""
-    counted = getattr(release.preprocessor, "counted", None)
-    if counted is not None:
-        return Sizes.of(*counted).shares
-    return round_class_sizes(release, rows)
+def round_shares(release: Release) -> Vector:
+    """Return the classes' shares of the records, (K,), as the rounds of a release show them."""
+    shares = learn_rounds(release, None, None).shares
+    assert shares is not None
+    return shares
+
+
+def _balanced(
+    release: Release,
+    model: PublicModel,
+    pairs: list[tuple[Weights, NDArray[np.float32]]],
+    weights: Matrix,
+) -> Balance | None:
+    constant = intercept_of(release)
+    if constant is None:
+        return None
+    norm, clip_norm = common_norm(release), release.feature_clip_norm
+    drawn = draw_scores(
+        model,
+        [*(found for found, _ in pairs), weights],
+        constant / clip_norm,
+        None if norm is None else norm / clip_norm,
+    )
+    seen = np.array([rows[:, -1] for _, rows in pairs], dtype=np.float64) / constant
+    noise = release.tables[1].feature_noise_stddev / constant
+
+    def balanced(rounds: int) -> Balance:
+        error = noise / np.sqrt(rounds)
+        mean = seen[:rounds].mean(axis=0)
+        clip = model.config.residual_clip_norm
+        return balance_classes(drawn[:rounds], drawn[-1], mean, error, clip)
+
+    whole = balanced(len(pairs))
+    count = min(_COUNTING_ROUNDS, len(pairs))
+    first = balanced(count).shares - whole.shares
+    # What the first rounds' shares are off beyond their noise is the error of those of all rounds.
+    length = np.sqrt(1 - 1 / len(first))
+    factor = min(1.0, model.config.residual_clip_norm / length)
+    variance = (noise / factor) ** 2 / count
+    error = max(float((first**2).mean()) - variance, 0.0)
+    shares = whole.shares + error / (error + variance) * first
+    # Well separated classes are not as their draw has them: then the intercepts of all rounds favour rare
+    # classes, and those that make the draw's shares the counted ones go against them. What both agree on is kept.
+    even = np.zeros_like(drawn[-1])
+    due = factor * (whole.shares + first - 1 / len(shares))
+    counted = balance_classes(
+        [even], drawn[-1], due, noise / np.sqrt(count), model.config.residual_clip_norm
+    )
+    one, other = (found - found.mean() for found in (whole.intercept, counted.intercept))
+    agreed = np.where(one * other > 0, np.sign(one) * np.minimum(abs(one), abs(other)), 0.0)
+    return Balance(agreed, shares)
 
 
 def _pairs(release: Release) -> Iterator[tuple[Weights, NDArray[np.float32]]]:
@@ -182,30 +242,3 @@ def _logit_scale(
     along = weights @ model.basis
     curvature = float((along**2 @ model.variances).sum()) / len(weights)
     return 1.0 + max(float(slope), 0.0) / curvature if curvature > 0 else 1.0
-
-
-def _intercept_share(release: Release) -> float | None:
-    """Return the share of the squared clip norm that records' last feature, a constant, has."""
-    done = release.preprocessor
-    last = None if done is None or not done.steps else done.steps[-1]
-    return getattr(last, "share", None) if getattr(last, "step", "") == "intercept" else None
-
-
-def round_class_sizes(release: Release, rows: NDArray[np.float32]) -> Vector:
-    """Estimate the classes' shares of the records from the first round.
-
-    Its residuals are e_y - 1/K, all clipped alike; along the intercept c, row k adds up to
-    (share of class k - 1/K) times c and the clipping's factor.
-    """
-    share = _intercept_share(release)
-    if share is None:
-        allowed = "none for a release without class counts and without an intercept"
-        _validate.fail("class_prior", allowed, "some")
-    num_classes = release.num_classes
-    length = np.sqrt(1 - 1 / num_classes)
-    mechanism: Any = release.certificate.mechanism
-    factor = min(1.0, mechanism.components[1].residual_clip_norm / length)
-    constant = np.sqrt(share) * release.feature_clip_norm
-    shares = 1 / num_classes + rows[:, -1].astype(np.float64) / (factor * constant)
-    # A share that noise makes nearly 0 would let a new prior carry its class past all others.
-    return denoised(shares, release.tables[1].feature_noise_stddev / (factor * constant))

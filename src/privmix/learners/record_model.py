@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.learners.adaptive import round_class_sizes
+from privmix.learners.adaptive import round_shares
 from privmix.learners.base import HybridLike, Matrix, ReleaseLike, Vector, target_of
 from privmix.learners.class_means import Offsets
 from privmix.learners.discriminant import residual_spectrum
@@ -21,8 +21,8 @@ from privmix.learners.population import (
     mixed_moments,
     target_moments,
 )
+from privmix.learners.record_norm import common_norm, intercept_of
 from privmix.learners.regression import shrunk_least_squares
-from privmix.preprocess import Intercept, UnitNorm
 from privmix.publishing.release import Release
 from privmix.theory.spectrum import signal_variances
 
@@ -164,31 +164,6 @@ class TargetModel:
         return _scaled(self.features_mean + shift, self.norm), targets
 
 
-def common_norm(release: ReleaseLike) -> float | None:
-    """Return the norm that all records were mixed with, where the steps say so; else None.
-
-    An intercept counts for nothing: what it appends is no feature.
-    """
-    preprocessor = getattr(release, "preprocessor", None)
-    if preprocessor is not None and preprocessor.steps:
-        steps = [step for step in preprocessor.steps if step.step != "class_counts"]
-        rest = 1.0
-        if isinstance(steps[-1:][0] if steps else None, Intercept):
-            rest = 1 - steps.pop().share
-        if steps and isinstance(steps[-1], UnitNorm):
-            return float(np.sqrt(rest) * release.feature_clip_norm)
-    return None
-
-
-def intercept_of(release: ReleaseLike) -> float | None:
-    """Return the constant that is the last coordinate of records as mixed, or None."""
-    preprocessor = getattr(release, "preprocessor", None)
-    last: Any = preprocessor.steps[-1] if preprocessor is not None and preprocessor.steps else None
-    if last is None or last.step != "intercept":
-        return None
-    return float(np.sqrt(last.share) * release.feature_clip_norm)
-
-
 def class_prior(
     release: ReleaseLike, given: NDArray[np.float64] | str | None
 ) -> tuple[Vector, str]:
@@ -221,20 +196,8 @@ def class_prior(
     if given == "equal" or not (mixed or counting):
         return np.full(count, 1 / count), "equal"
     if counting:
-        published = cast(Release, release)
-        return _counted_prior(published), "estimated"
+        return round_shares(cast(Release, release)), "estimated"
     return _estimated_prior(release), "estimated"
-
-
-def _counted_prior(release: Release) -> Vector:
-    """Shrink the shares that the first round counts towards each other, by the known noise."""
-    shares = round_class_sizes(release, next(release.iter_rounds()).features)
-    constant = intercept_of(release) or 1.0
-    error = (release.tables[1].feature_noise_stddev / constant) ** 2
-    average = 1 / len(shares)
-    spread = float(((shares - average) ** 2).mean())
-    gain = max(spread - error, 0.0) / max(spread, _TINY)
-    return _shares(average + gain * (shares - average))
 
 
 def _estimated_prior(release: ReleaseLike) -> Vector:

@@ -10,7 +10,8 @@ import numpy as np
 from privmix.learners.adaptive import learn_rounds
 from privmix.learners.base import Matrix, ReleaseLike, Vector
 from privmix.learners.moments import RowMoments
-from privmix.learners.record_model import ClassModel, common_norm, intercept_of, scaled_to_trace
+from privmix.learners.record_model import ClassModel, scaled_to_trace
+from privmix.learners.record_norm import common_norm, intercept_of
 from privmix.publishing.release import Release
 from privmix.theory.spectrum import signal_variances
 
@@ -19,9 +20,10 @@ _TINY = np.finfo(float).tiny
 # Their weights are small, so that a softmax is nearly linear in the scores.
 _SHARE_ERROR = 0.02
 _MOST_ROUNDS = 5
-# Power of the covariance that records vary by within a class: of 1/2, 3/4 and 1, the first was best for
-# forests on training records set aside, the last for networks.
-_FLATTENING = 0.75
+# How much flatter than the records' covariance the scatter within classes is drawn where class means are lost
+# in noise: of powers 1/2, 3/4 and 1 of it, the first was best for forests on training records set aside, the
+# last for networks.
+_FLATTENING = 1 / 3
 # No population has more of its variance between classes, or less, however the noise falls.
 _SHARES = (0.02, 0.9)
 
@@ -29,11 +31,12 @@ _SHARES = (0.02, 0.9)
 class _ClassSums(NamedTuple):
     """Class means less the mean record, (K, d), as early rounds show them, through noise.
 
-    ``noise`` is (K,), the variance of each coordinate of a class's.
+    ``noise`` is (K,), the variance of each coordinate of a class's; ``count`` is that of the rounds.
     """
 
     offsets: Matrix
     noise: Vector
+    count: int
 
     def between(self, prior: Vector) -> float:
         """Variance of the records between their classes, without the noise's share."""
@@ -53,12 +56,14 @@ def round_model(release: ReleaseLike, prior: Vector) -> ClassModel:
     kinds, by the noise of the sums and by how far the other kind is off beyond that noise. The intercept's
     coordinate shows the mean record and is left out.
 
-    Within a class, records vary as S^(3/4) does. With S^(1/2) the best linear classifier of what is drawn
-    would be the learnt one; S less what class means explain, which follow the classifier's noise, would make
-    classes too easy to tell apart, and networks learn that noise.
+    Within a class, records have what class means leave of S, as far as these are known: a share k of their
+    scatter is signal, between / (between + noise of all rounds' sums). Means that follow noise explain nothing;
+    to subtract their scatter would make classes too easy to tell apart, and networks learn that noise. So
+    (2k - 1)^2 of it is subtracted, and of what is left the power 1 - (1 - k)/3 is taken: at the power 1/2 the
+    best linear classifier of what is drawn would be the learnt one.
     """
     published = cast(Release, release)
-    learnt = learn_rounds(release, None, None)
+    mechanism: Any = published.certificate.mechanism
     rows = RowMoments.of(published.tables[0])
     table: Any = published.tables[0]
     gram = table.mix_size / rows.count * rows.gram
@@ -68,7 +73,7 @@ def round_model(release: ReleaseLike, prior: Vector) -> ClassModel:
     if constant is not None:
         width -= 1
         mean = gram[-1, :-1] / constant
-    weights = learnt.coef[:, :width]
+    weights = learn_rounds(release, None, None).coef[:, :width]
     weights = weights - prior @ weights
     covariance = gram[:width, :width] - np.outer(mean, mean)
     eigenvalues, basis = np.linalg.eigh(covariance)
@@ -85,8 +90,14 @@ def round_model(release: ReleaseLike, prior: Vector) -> ClassModel:
     spread = max(float(prior @ error), 0.0)
     gain = spread / np.maximum(spread + sums.noise, _TINY)
     offsets = _scaled(offsets + gain[:, None] * (sums.offsets - offsets), prior, between)
-    stddevs = np.sqrt(scaled_to_trace(variances**_FLATTENING, trace - between))
-    return ClassModel(prior, mean + offsets, stddevs, basis, norm)
+    lost = width * float(prior @ sums.noise) * sums.count / mechanism.components[1].num_rounds
+    known = between / (between + lost) if between > 0 else 0.0
+    along = offsets @ basis
+    explained = max(2 * known - 1, 0.0) ** 2
+    rest, axes = np.linalg.eigh(np.diag(variances) - explained * (along.T * prior) @ along)
+    rest = np.maximum(rest, 0.0) ** (1 - _FLATTENING * (1 - known))
+    stddevs = np.sqrt(scaled_to_trace(rest, trace - between))
+    return ClassModel(prior, mean + offsets, stddevs, basis @ axes, norm)
 
 
 def _scaled(offsets: Matrix, prior: Vector, between: float) -> Matrix:
@@ -122,4 +133,4 @@ def _class_sums(
         if error < _SHARE_ERROR * trace:
             break
     offsets = (total / count + mean * (1 / num_classes - prior[:, None])) / shares[:, None]
-    return _ClassSums(offsets, noise / count)
+    return _ClassSums(offsets, noise / count, count)

@@ -28,8 +28,8 @@ from privmix.learners.record_model import (
     ClassModel,
     TargetModel,
     class_prior,
-    intercept_of,
 )
+from privmix.learners.record_norm import intercept_of
 from privmix.learners.regression import REGRESSION_DESIGNS
 from privmix.learners.round_model import round_model
 from privmix.preprocess import Preprocessor
