@@ -11,6 +11,7 @@ from privmix import InvalidInputError
 from privmix.accounting import gdp_epsilon
 from privmix.auditing import AuditReport, audit, epsilon_from_scores
 from privmix.auditing.canaries import most_canaries
+from privmix.dpsgd import TrainingPlan
 
 # All audits of sound code here raise a false alarm with probability 1e-3 at most, together.
 SETTINGS = {4.0: 8192, 6.0: 5120, 8.0: 4096}  # epsilon: canaries in all
@@ -33,6 +34,13 @@ def test_sound_designs_pass_and_more_than_half_of_their_epsilon_is_found(design,
 
 def test_sound_training_passes_and_more_than_half_of_its_epsilon_is_found():
     check_sound(audit(training_plan(6.0), runs=64, confidence=CONFIDENCE, test_seed=1))
+
+
+def test_class_weights_of_a_training_are_no_hindrance():
+    plan = training_plan(6.0)
+    changed = plan.config.model_copy(update={"class_weight": (1.0, 2.0, 0.5)})
+    report = audit(TrainingPlan.for_config(changed, 1e-5), runs=8, num_canaries=8, test_seed=1)
+    assert report.verdict == "consistent" and report.epsilon == plan.epsilon
 
 
 @pytest.mark.parametrize("fault", RELEASE_FAULTS, ids=lambda fault: fault.__name__)

@@ -49,6 +49,7 @@ class TrainingSubject:
             "classes": (0, 1),
             "input_shape": (width,),
             "target": "class",
+            "class_weight": None,  # it comes before the clipping, which cuts more than it adds
             "augmentation": AugmentationPlan.plain(),
         }
         self.config = TrainingConfig(**config.model_dump() | plain)
