@@ -104,8 +104,10 @@ def no_clipping(patch: pytest.MonkeyPatch) -> None:
     """Gradients are summed as they are."""
     true = linear_head._integer_residuals
 
-    def unclipped(scores, intercept, targets, gram, full_scale, bound, residuals, sizes):
-        true(scores, intercept, targets, gram, full_scale, 2.0**51, residuals, sizes)
+    def unclipped(*arguments: Any) -> None:
+        *given, bound, residuals, sizes = arguments
+        assert isinstance(bound, float)
+        true(*given, 2.0**51, residuals, sizes)
 
     patch.setattr(linear_head, "_integer_residuals", unclipped)
 

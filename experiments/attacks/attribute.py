@@ -28,6 +28,7 @@ import pyarrow.csv
 import privmix
 from privmix import attacks
 from privmix.features.tabular import TabularExtractor
+from privmix.running.unrecorded import UnrecordedSpendingWarning
 
 DELTA = 1e-5
 METHODS = ("population", "rows", "synthetic")
@@ -65,7 +66,7 @@ def attack(
     plan = privmix.plan_release(schema, target_epsilon=epsilon, target_delta=DELTA)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         # Each release stands for one of its own: nobody's records are released again and again.
-        warnings.filterwarnings("ignore", message=".* spends on private records again")
+        warnings.simplefilter("ignore", UnrecordedSpendingWarning)
         made = privmix.release(
             rows.take(inside), labels[inside], plan, out=Path(folder, "r"), extractor=extractor
         )

@@ -38,6 +38,7 @@ from sklearn.linear_model import LogisticRegression
 import privmix
 from privmix import attacks
 from privmix.accounting import gdp_mu_from
+from privmix.running.unrecorded import UnrecordedSpendingWarning
 
 DELTA = 1e-5
 MIX_SIZE = 64
@@ -152,7 +153,7 @@ def publish(
     )
     with warnings.catch_warnings():
         # Each release stands for one of its own: nobody's records are released again and again.
-        warnings.filterwarnings("ignore", message=".* spends on private records again")
+        warnings.simplefilter("ignore", UnrecordedSpendingWarning)
         return privmix.release(x, y, plan, out=folder)
 
 
@@ -172,7 +173,7 @@ def train(x: NDArray[Any], y: NDArray[Any], num_classes: int, epsilon: float) ->
         learning_rate=min(800.0, 1.5 * signal / (clip_norm * steps)),
     )
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".* spends on private records again")
+        warnings.simplefilter("ignore", UnrecordedSpendingWarning)
         return model.fit(x, y)
 
 

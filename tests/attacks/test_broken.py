@@ -30,6 +30,7 @@ from privmix.noise import rounded_gaussian
 from privmix.rng import MasterKey, fresh_secret
 from privmix.running.journal import Journal
 from privmix.running.ledger import Ledger
+from privmix.running.unrecorded import UnrecordedSpendingWarning
 
 SCHEMA = make_schema()
 X, Y = make_data(SCHEMA, 60)
@@ -202,7 +203,7 @@ class TestSecondCopyOfTheSameRows:
     def test_a_second_release_is_counted(self, tmp_path):
         plan = plan_release(SCHEMA, target_epsilon=1.0, target_delta=1e-5, design="stratified")
         release(X, Y, plan, out=tmp_path / "a")
-        with pytest.warns(UserWarning, match="spends on private records again"):
+        with pytest.warns(UnrecordedSpendingWarning, match="2 times cost epsilon"):
             release(X, Y, plan, out=tmp_path / "b")
         Ledger(tmp_path / "ledger.db").open_dataset("people", epsilon_limit=1.4, delta=1e-5)
         account = {"ledger": tmp_path / "ledger.db", "dataset_id": "people"}

@@ -44,17 +44,14 @@ def test_sound_training_passes_and_more_than_half_of_its_epsilon_is_found():
     check_sound(audit(training_plan(6.0), runs=64, confidence=CONFIDENCE, test_seed=1))
 
 
-def test_a_training_with_class_weights_and_augmentations_is_run_as_a_head_with_as_many():
+def test_a_training_with_augmentations_is_run_as_a_head_with_as_many():
     """A chi-square test of 16 runs' noise: it is that of the plan for K augmentations; false alarm 1e-3."""
     augmentation = AugmentationPlan.dp_mix_self(5, 4, transforms=())
-    config = training_plan(6.0).config.model_copy(
-        update={"class_weight": (1.0, 2.0, 0.5), "augmentation": augmentation}
-    )
+    config = training_plan(6.0).config.model_copy(update={"augmentation": augmentation})
     plan = TrainingPlan.for_config(config, 1e-5)
     subject, event = subject_of(plan, 4)
     assert event == config.event
     assert subject.config.augmentation.num_augmentations == 9
-    assert subject.config.class_weight is None
     report = audit(plan, runs=16, num_canaries=8, test_seed=1)
     assert report.verdict == "consistent", report.findings
 
@@ -67,6 +64,13 @@ def test_a_report_says_what_its_bounds_take_for_granted():
     many, one = (f(trials, event, 1e-5, 0.99).lines()[1] for f in (judge, judge_one_run))
     assert many.endswith("for any mechanism whose canaries of one run are independent")
     assert one.endswith("whatever the mechanism is")
+
+
+def test_class_weights_of_a_training_are_no_hindrance():
+    plan = training_plan(6.0)
+    changed = plan.config.model_copy(update={"class_weight": (1.0, 2.0, 0.5)})
+    report = audit(TrainingPlan.for_config(changed, 1e-5), runs=8, num_canaries=8, test_seed=1)
+    assert report.verdict == "consistent" and report.epsilon == plan.epsilon
 
 
 @pytest.mark.parametrize("fault", RELEASE_FAULTS, ids=lambda fault: fault.__name__)

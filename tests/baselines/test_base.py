@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 
@@ -20,6 +22,7 @@ from privmix.baselines import (
     SecondMoments,
     base,
 )
+from privmix.running.unrecorded import UnrecordedSpendingWarning
 
 K, D, N = 3, 6, 300
 BASELINES = {
@@ -110,6 +113,15 @@ def test_a_test_seed_repeats_the_bits_and_stamps_the_release(name):
     assert not one.private
     for first, second in zip(one.records(9), two.records(9), strict=True):
         np.testing.assert_array_equal(first, second)
+
+
+def test_a_second_release_of_a_process_is_warned_of():
+    spent = importlib.import_module("privmix.running.unrecorded")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spent, "_spent", [])
+        ClassMeans(K).release(*records(), target_epsilon=1.0, target_delta=1e-5)
+        with pytest.warns(UnrecordedSpendingWarning, match="ClassMeans spends .* 2 times"):
+            ClassMeans(K).release(*records(), target_epsilon=1.0, target_delta=1e-5)
 
 
 @pytest.mark.parametrize("name", ["local", "means", "moments", "merf"])

@@ -53,7 +53,7 @@ class TrainingSubject:
             "target": "class",
             # As many augmentations as planned, each the record itself: sums depend on their number.
             "augmentation": AugmentationPlan(num_base=min(planned, MOST_BASE_VIEWS), transforms=()),
-            "class_weight": None,
+            "class_weight": None,  # it comes before the clipping, which cuts more than it adds
         }
         self.config = TrainingConfig(**config.model_dump() | plain)
         background = math.ceil(_BACKGROUND / config.sampling_prob)

@@ -15,6 +15,7 @@ from privmix.accounting.events import NeighboringRelation
 from privmix.clipping import FixedPoint
 from privmix.noise import noise_stddev, rounded_gaussian
 from privmix.rng import MasterKey, fresh_secret
+from privmix.running.unrecorded import unrecorded
 
 Records = tuple[NDArray[np.float32], NDArray[np.float32]]
 # Draws (num_records or None for as many as the method publishes, seed) -> features, label vectors.
@@ -114,12 +115,16 @@ def checked_records(
     return features, classes.astype(np.int64)
 
 
-def make_key(method: str, test_seed: int | None) -> MasterKey:
-    """Return a fresh key, or a guessable one for tests."""
+def make_key(method: str, event: Event, delta: float, test_seed: int | None) -> MasterKey:
+    """Return a fresh key, or a guessable one for tests: the budget is spent from here on.
+
+    There is no ledger here: a second time in one process is warned of, as elsewhere.
+    """
     context = f"privmix baseline {method}".encode()
-    if test_seed is None:
+    if test_seed is not None:
+        return MasterKey.for_test(test_seed, context)
+    with unrecorded(event, delta, method):
         return MasterKey(fresh_secret(), context)
-    return MasterKey.for_test(test_seed, context)
 
 
 def gaussian_cost(
@@ -177,6 +182,13 @@ def class_sums(
     for k in range(num_classes):
         sums[k] = integers[classes == k].sum(axis=0, dtype=np.int64)
     return sums
+
+
+def prototype_rows(prototypes: NDArray[np.float32], num_records: int | None) -> Records:
+    """Return the classes' prototypes with their labels, in turn; None for one a class."""
+    num_classes = len(prototypes)
+    chosen = np.arange(num_classes if num_records is None else num_records) % num_classes
+    return prototypes[chosen], one_hot(chosen, num_classes)
 
 
 def one_hot(classes: NDArray[np.int64], num_classes: int) -> NDArray[np.float32]:

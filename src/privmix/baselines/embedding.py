@@ -15,7 +15,6 @@ from privmix.baselines.base import (
     BaselineRelease,
     Records,
     checked_records,
-    class_sums,
     gaussian_cost,
     make_key,
     noisy,
@@ -27,7 +26,6 @@ from privmix.running.resources import torch_pool
 if TYPE_CHECKING:
     import torch
 
-_CHUNK = 2048
 _CODE_WIDTH = 16
 
 
@@ -153,7 +151,7 @@ class MeanEmbedding:
         """Publish the sums; ``records`` trains the generator once and draws."""
         features, classes = checked_records(x, y, self.num_classes)
         event, epsilon = gaussian_cost(target_epsilon, target_delta, "add_or_remove_one")
-        key = make_key(type(self).__name__, test_seed)
+        key = make_key(type(self).__name__, event, target_delta, test_seed)
         sums, sensitivity, scale = self._sums(features, classes)
         published = noisy(sums, sensitivity, event.noise_multiplier, key, "sums") / scale
         means = published / self.num_records
@@ -179,16 +177,18 @@ class MeanEmbedding:
     ) -> tuple[NDArray[np.int64], float, float]:
         import torch
 
-        total: NDArray[np.int64] | None = None
-        for start in range(0, len(features), _CHUNK):
+        sums: NDArray[np.int64] | None = None
+        for record, k in zip(features, classes, strict=True):
+            # One at a time: in a batch, floating-point rounding would depend on a record's companions.
             with torch.no_grad():
-                embedded = self.feature_map(torch.from_numpy(features[start : start + _CHUNK]))
+                embedded = self.feature_map(torch.from_numpy(record[None]))
             # Clipping on the grid holds the bound of one, whatever rounding or map.
             integers, grid = quantised(embedded.numpy(), 1.0)
-            part = class_sums(integers, classes[start : start + _CHUNK], self.num_classes)
-            total = part if total is None else total + part
-        assert total is not None
-        return total, grid.sensitivity, grid.scale
+            if sums is None:
+                sums = np.zeros((self.num_classes, integers.shape[1]), dtype=np.int64)
+            sums[k] += integers[0]
+        assert sums is not None
+        return sums, grid.sensitivity, grid.scale
 
     def _network(self, width: int) -> Any:
         from torch import nn

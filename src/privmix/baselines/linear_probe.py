@@ -17,7 +17,7 @@ from privmix.baselines.base import (
     gaussian_cost,
     make_key,
     noisy,
-    one_hot,
+    prototype_rows,
     quantised,
 )
 from privmix.mechanism import ResidualConfig
@@ -65,7 +65,7 @@ class LinearProbe:
         features, classes = checked_records(x, y, self.num_classes)
         _validate.size("num_records", self.num_records)
         event, epsilon = gaussian_cost(target_epsilon, target_delta, "add_or_remove_one")
-        key = make_key(type(self).__name__, test_seed)
+        key = make_key(type(self).__name__, event, target_delta, test_seed)
         scale = (
             self.num_records / event.noise_multiplier
         )  # n mu: mu is exact for a Gaussian mechanism
@@ -83,9 +83,7 @@ class LinearProbe:
         prototypes = weights.astype(np.float32)
 
         def draw(num_records: int | None, seed: int) -> Records:
-            wanted = np.arange(self.num_classes if num_records is None else num_records)
-            chosen = wanted % self.num_classes
-            return prototypes[chosen], one_hot(chosen, self.num_classes)
+            return prototype_rows(prototypes, num_records)
 
         statistics = {"weights": weights}
         return BaselineRelease(

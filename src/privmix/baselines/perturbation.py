@@ -59,7 +59,7 @@ class LocalPerturbation:
             event.noise_multiplier, self.label_balance, "replace_one"
         )
         assert label_noise is not None
-        key = make_key(type(self).__name__, test_seed)
+        key = make_key(type(self).__name__, event, target_delta, test_seed)
         rows, grid = quantised(features, self.clip_norm)
         labels, label_grid = quantised(one_hot(classes, self.num_classes).astype(float), 1.0)
         published_x = noisy(rows.astype(np.int64), grid.sensitivity, feature_noise, key, "features")

@@ -15,7 +15,7 @@ from privmix.baselines.base import (
     gaussian_cost,
     make_key,
     noisy,
-    one_hot,
+    prototype_rows,
     quantised,
 )
 from privmix.clipping import rescaled
@@ -50,16 +50,14 @@ class ClassMeans:
         """Publish one unit vector a class; see :class:`privmix.baselines.Baseline`."""
         features, classes = checked_records(x, y, self.num_classes)
         event, epsilon = gaussian_cost(target_epsilon, target_delta, "add_or_remove_one")
-        key = make_key(type(self).__name__, test_seed)
+        key = make_key(type(self).__name__, event, target_delta, test_seed)
         integers, grid = quantised(features, self.clip_norm)
         sums = class_sums(integers, classes, self.num_classes)
         published = noisy(sums, grid.sensitivity, event.noise_multiplier, key, "sums") / grid.scale
         prototypes = rescaled(published, 1.0).astype(np.float32)
 
         def draw(num_records: int | None, seed: int) -> Records:
-            wanted = np.arange(self.num_classes if num_records is None else num_records)
-            chosen = wanted % self.num_classes
-            return prototypes[chosen], one_hot(chosen, self.num_classes)
+            return prototype_rows(prototypes, num_records)
 
         statistics = {"class_sums": published}
         return BaselineRelease(

@@ -58,7 +58,7 @@ class SecondMoments:
         features, classes = checked_records(x, y, self.num_classes)
         _validate.real("moment_share", self.moment_share, above=0.0, below=1.0)
         event, epsilon = gaussian_cost(target_epsilon, target_delta, "add_or_remove_one")
-        key = make_key(type(self).__name__, test_seed)
+        key = make_key(type(self).__name__, event, target_delta, test_seed)
         # 1/s^2 = 1/s_1^2 + 1/s_2^2: both together are one Gaussian mechanism of multiplier s.
         moment_noise = event.noise_multiplier / math.sqrt(self.moment_share)
         sum_noise = event.noise_multiplier / math.sqrt(1 - self.moment_share)

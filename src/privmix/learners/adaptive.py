@@ -63,8 +63,8 @@ class AdaptiveClassifier(PriorClassifier):
 
     **Prior.** Where records have an intercept (``privmix.preprocess.Intercept``), rounds count residuals,
     and with them classes. Clipping takes more from the residuals of rare classes, so that the rounds
-    themselves end with probabilities that are too small for these. ``intercept_`` corrects this; see
-    ``privmix.learners.round_balance``. Class counts that the release has paid for replace the shares that
+    themselves end with probabilities that are too small for these. ``intercept_`` gives back what two
+    estimates of this agree on; see ``privmix.learners.round_balance``. Class counts that the release has paid for replace the shares that
     the rounds show, and a ``class_prior`` replaces both.
 
     Args:

@@ -31,12 +31,12 @@ _SHARES = (0.02, 0.9)
 class _ClassSums(NamedTuple):
     """Class means less the mean record, (K, d), as early rounds show them, through noise.
 
-    ``noise`` is (K,), the variance of each coordinate of a class's; ``count`` is that of the rounds.
+    ``noise`` is (K,), the variance of each coordinate of a class's; ``num_rounds`` that of the rounds.
     """
 
     offsets: Matrix
     noise: Vector
-    count: int
+    num_rounds: int
 
     def between(self, prior: Vector) -> float:
         """Variance of the records between their classes, without the noise's share."""
@@ -90,7 +90,7 @@ def round_model(release: ReleaseLike, prior: Vector) -> ClassModel:
     spread = max(float(prior @ error), 0.0)
     gain = spread / np.maximum(spread + sums.noise, _TINY)
     offsets = _scaled(offsets + gain[:, None] * (sums.offsets - offsets), prior, between)
-    lost = width * float(prior @ sums.noise) * sums.count / mechanism.components[1].num_rounds
+    lost = width * float(prior @ sums.noise) * sums.num_rounds / mechanism.components[1].num_rounds
     known = between / (between + lost) if between > 0 else 0.0
     along = offsets @ basis
     explained = max(2 * known - 1, 0.0) ** 2
