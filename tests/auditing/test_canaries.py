@@ -11,7 +11,8 @@ import pytest
 from scipy.stats import binom, norm
 
 from audit_cases import DESIGNS, plan_of
-from privmix.auditing import likelihood
+from privmix import InvalidInputError
+from privmix.auditing import audit, audit_one_run, likelihood
 from privmix.auditing.canaries import CanarySet, most_canaries
 from privmix.auditing.trials import published
 from privmix.engine import release_records
@@ -32,6 +33,30 @@ def test_what_is_run_costs_what_is_certified(design):
     for part, own in zip(scaled.components, plan.mechanism.components, strict=True):
         assert part.inclusion_prob == own.inclusion_prob
         assert part.noise_multiplier == pytest.approx(own.noise_multiplier)
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_the_size_of_all_records_is_known_before_they_are_made(design):
+    canaries = canaries_of(design)
+    made = canaries.records(np.ones(canaries.num_canaries, dtype=bool)).features
+    missing = canaries.num_canaries if canaries.is_replaced else 0
+    assert canaries.num_bytes == 8 * (len(made) + missing) * made.shape[1]
+    canaries.check_size()
+
+
+def test_crowds_that_take_too_much_memory_are_refused_before_they_are_made(monkeypatch):
+    plan = plan_of("stratified", 5.0, sampling_prob=0.01)
+    monkeypatch.setattr(CanarySet, "_all_records", None)  # whoever made them would fail
+    with pytest.raises(InvalidInputError, match="num_canaries: expected at most 576, ") as caught:
+        audit_one_run(plan)
+    assert "with 400 records beside each, got 1000" in str(caught.value)
+    for count, fits in ((576, True), (577, False)):
+        canaries = CanarySet.of(plan.mechanism, 1.0, count)
+        assert (canaries.num_bytes <= 2**30) is fits
+    assert 8 * 401 * 576 * 580 <= 2**30 < 8 * 401 * 577 * 581
+    monkeypatch.setattr(CanarySet, "crowd", 10**8)
+    with pytest.raises(InvalidInputError, match="plan: expected a design whose classes"):
+        audit(plan)
 
 
 def test_a_smaller_data_set_of_uniform_has_the_same_share():

@@ -200,7 +200,8 @@ def audit_one_run(
         test_seed: For tests: a repeatable run.
 
     Raises:
-        InvalidInputError: A number out of range.
+        InvalidInputError: A number out of range, or canaries that take more than a gibibyte with the records
+            beside them.
 
     """
     if isinstance(plan, ReleasePlan) and plan.design == "uniform":
@@ -216,6 +217,7 @@ def subject_of(plan: ReleasePlan | TrainingPlan, num_canaries: int) -> tuple[Sub
     if isinstance(plan, ReleasePlan):
         clip_norm = 1.0 if plan.data_schema is None else plan.data_schema.feature_clip_norm
         canaries = CanarySet.of(plan.mechanism, clip_norm, num_canaries)
+        canaries.check_size()
         return ReleaseSubject(canaries), canaries.mechanism.event
     from privmix.auditing.training import TrainingSubject
 

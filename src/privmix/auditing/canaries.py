@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privmix import _validate
 from privmix.accounting.tradeoff import Array
 from privmix.auditing import likelihood
 from privmix.mechanism import (
@@ -40,6 +41,7 @@ NUM_EMPTY_AXES = 4
 MOST_CANARIES = 64  # in one run
 _BACKGROUND = 4  # expected records without features in a row: it is never known how many there are
 _MOST_BACKGROUND = 20_000
+_MOST_BYTES = 1 << 30  # of the features of all records, as doubles
 
 Tables = Sequence[Rows]  # the rows of each table of a release, all its blocks together
 
@@ -129,6 +131,29 @@ class CanarySet:
         if config.design in ("stratified", "hierarchical", "uniform"):
             return 0
         return min(_MOST_BACKGROUND, math.ceil(_BACKGROUND / config.sampling_prob))
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the features of all records, as doubles."""
+        count, config = self.num_canaries, self.mechanism.components[0]
+        opposites = config.num_records - 1 if config.design == "uniform" else 0
+        known = (2 if self.is_replaced else 1) * count + opposites
+        return 8 * (known + count * self.crowd + self._others) * self.mechanism.num_features
+
+    def check_size(self) -> None:
+        """Refuse canaries whose crowds, of all classes together, are too large to be made."""
+        if self.num_bytes <= _MOST_BYTES:
+            return
+        fits, beyond = 0, self.num_canaries
+        while beyond - fits > 1:
+            middle = (fits + beyond) // 2
+            fewer = self.of(self.mechanism, self.clip_norm, middle)
+            fits, beyond = (middle, beyond) if fewer.num_bytes <= _MOST_BYTES else (fits, middle)
+        if not fits:
+            allowed = "a design whose classes are told apart by fewer records"
+            _validate.fail("plan", allowed, f"{self.crowd} for each canary")
+        allowed = f"at most {fits}, with {self.crowd} records beside each"
+        _validate.fail("num_canaries", allowed, self.num_canaries)
 
     @cached_property
     def _all_records(self) -> BoundedRecords:
