@@ -8,6 +8,7 @@ import math
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from privmix import _validate
@@ -24,6 +25,7 @@ from privmix.accounting.stated import stated_epsilon
 from privmix.dpsgd.augmentation import AugmentationPlan
 from privmix.planning.plan import RECORD, PrivacyUnit
 from privmix.schema import check_classes
+from privmix.schema.facts import SHARES_TOLERANCE
 
 # At this multiplier the noise on the integer grid is still within what the sampler can draw.
 MAX_NOISE_MULTIPLIER = 1000.0
@@ -247,21 +249,34 @@ def class_weights(given: object, balance: object) -> tuple[float, ...] | None:
     on average. Shares come from public facts, never from the records.
 
     Raises:
-        InvalidInputError: ``balanced`` without a share for each class, or another word.
+        InvalidInputError: ``balanced`` without a share for each class, or with shares that do not add up
+            to 1; another word, or what is no list of numbers.
 
     """
     if given is None:
         return None
     if not isinstance(given, str):
-        return tuple(np.asarray(given, dtype=np.float64).ravel().tolist())
+        return tuple(_numbers("class_weight", given).tolist())
     _validate.one_of("class_weight", given, ("balanced",))
     if balance is None or isinstance(balance, str):
         allowed = "public shares of the classes beside balanced"
         _validate.fail("class_balance", allowed, "nothing" if balance is None else balance)
-    shares = np.asarray(balance, dtype=np.float64).ravel()
+    shares = _numbers("class_balance", balance)
     for share in shares:
         _validate.real("class_balance", float(share), above=0.0, at_most=1.0)
+    if abs(shares.sum() - 1) > SHARES_TOLERANCE:
+        _validate.fail("class_balance", "shares that add up to 1", f"{shares.sum():.6g}")
     return tuple((1 / (len(shares) * shares)).tolist())
+
+
+def _numbers(name: str, value: object) -> NDArray[np.float64]:
+    try:
+        found = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = None
+    if found is None or found.ndim != 1:
+        _validate.fail(name, "a number for each class", repr(value)[:80])
+    return found
 
 
 def plan_training(

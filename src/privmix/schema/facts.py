@@ -15,6 +15,7 @@ from privmix.schema.table import PLAIN, TableSchema, TextFormat
 Target = Literal["class", "soft", "multilabel", "regression"]
 ClassBalance = Literal["equal", "unequal"] | tuple[float, ...] | None
 _BALANCES = ("equal", "unequal")
+SHARES_TOLERANCE = 0.01  # shares are often stated with two digits
 TARGETS: tuple[Target, ...] = ("class", "soft", "multilabel", "regression")
 
 
@@ -199,7 +200,7 @@ class Schema(FrozenModel):
             if len(balance) != len(self.classes):
                 allowed = f"{len(self.classes)} shares, one for each class"
                 _validate.fail("class_balance", allowed, len(balance))
-            if abs(sum(balance) - 1) > 0.01:
+            if abs(sum(balance) - 1) > SHARES_TOLERANCE:
                 _validate.fail("class_balance", "shares that add up to 1", sum(balance))
         return self
 
