@@ -136,6 +136,19 @@ def test_the_search_of_a_chain_finds_its_epsilon_from_any_guess():
     assert chained_epsilon(lambda _: 1e-20, DELTA, size, 1.0) == 0.0
 
 
+@pytest.mark.parametrize("guess", [2.0, 4.0, 8.0, 200.0])
+def test_the_search_of_a_chain_finds_a_narrow_window(guess):
+    """Below it a step's delta is too large, above it what is not resolved of it grows too much."""
+
+    def step(epsilon: float) -> float:
+        return max(gdp_delta(2.0, epsilon), 1e-16)
+
+    found = chained_epsilon(step, DELTA, 2, guess)
+    assert found == pytest.approx(30.902, abs=1e-3)
+    narrow = chained_epsilon(lambda e: 1e-2 if e < 17.5 else 2e-14, DELTA, 2, guess)
+    assert narrow == pytest.approx(35.0)
+
+
 @pytest.mark.parametrize("size", [0, -1, 1.5])
 def test_impossible_groups(size):
     with pytest.raises(InvalidInputError, match="group_size"):

@@ -25,6 +25,7 @@ from privmix.accounting.events import (
 from privmix.accounting.search import root
 
 _SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-9, 5e3
+_SHORT_STRIDE = 1.1
 
 
 class GroupView(NamedTuple):
@@ -99,18 +100,21 @@ def chained_epsilon(
 ) -> float | None:
     """Smallest epsilon of a chain within ``delta``, given one step's delta at any epsilon.
 
-    None if there is none below 5000 a step. ``guess`` is where the search begins: a step's delta is
+    None if none is found below 5000 a step. ``guess`` is where the search begins: a step's delta is
     known to be small, not to be zero, so that far above the answer no chain seems to be within ``delta``.
     """
 
-    def log_excess(epsilon: float) -> float:
+    def log_excess(epsilon: float, growth_at: float | None = None) -> float:
         step = step_delta(epsilon)
         if step <= 0:
             return -math.inf
-        return math.log(step) + _log_growth(epsilon, size) - math.log(delta)
+        growth = _log_growth(epsilon if growth_at is None else growth_at, size)
+        return math.log(step) + growth - math.log(delta)
 
     start = min(max(guess / size, _SMALLEST_EPSILON), _LARGEST_EPSILON)
     found = _within(log_excess, start)
+    if found is None:  # long strides may pass a narrow window
+        found = _by_short_strides(log_excess, lambda epsilon: log_excess(epsilon, 0.0))
     if found is None:
         return None
     low, high = found
@@ -144,6 +148,27 @@ def _within(log_excess: Callable[[float], float], start: float) -> tuple[float, 
         if at < _SMALLEST_EPSILON:
             return None
     return _down(log_excess, at)
+
+
+def _by_short_strides(
+    log_excess: Callable[[float], float], least_below: Callable[[float], float]
+) -> tuple[float, float] | None:
+    """The same, upwards from where the first epsilon within the limit can lie.
+
+    ``least_below`` bounds the excess of all smaller epsilons from below: there a step's delta is not
+    smaller, and a chain of k steps multiplies it by k at least.
+    """
+    low, high = _SMALLEST_EPSILON, _LARGEST_EPSILON
+    if least_below(high) > 0:
+        return None
+    while high > _SHORT_STRIDE * low:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if least_below(middle) > 0 else (low, middle)
+    while log_excess(low) > 0:
+        low *= _SHORT_STRIDE
+        if low > _LARGEST_EPSILON:
+            return None
+    return _down(log_excess, low)
 
 
 def _down(log_excess: Callable[[float], float], high: float) -> tuple[float, float]:
