@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from audit_cases import plan_of
+from audit_cases import DESIGNS, plan_of
 from privmix import InvalidInputError
 from privmix.auditing import audit, run_trials, subject_of
 from privmix.auditing.audit import noise_findings
@@ -45,7 +45,7 @@ def test_an_audit_goes_on_where_it_was_cut_off(tmp_path):
     )
     assert seen == [(n, 12) for n in range(6, 13)]
     assert np.array_equal(resumed.present, whole.present)
-    assert np.allclose(resumed.scores, whole.scores, rtol=1e-8)
+    assert np.array_equal(resumed.scores, whole.scores)  # so that the verdict is the same
     assert resumed.noise[:1] + resumed.noise[2:] == whole.noise[:1] + whole.noise[2:]
     assert len(out.read_text().splitlines()) == 13
     again = run_trials(subject(), 6, out=out, test_seed=3)  # fewer than there are
@@ -99,14 +99,40 @@ def test_noise_of_the_certified_size_passes_and_a_factor_of_1_05_does_not():
     found = {}
     for factor in (1.0, 1.05, 0.95):
         noise = factor * generator.standard_normal((100, 5000, 4))
-        found[factor] = sum(bool(noise_findings(NoiseTotals.of([one]), 0.99)) for one in noise)
+        found[factor] = sum(
+            bool(noise_findings(NoiseTotals.of([one], [1e9]), 0.99)) for one in noise
+        )
     assert found[1.0] < 7 and found[1.05] == found[0.95] == 100
 
 
 def test_repeated_rows_are_found_within_a_table_and_not_between_tables():
     noise = np.random.default_rng(0).standard_normal((6, 4))
-    assert NoiseTotals.of([noise, noise]).repeated == 0
-    twice = NoiseTotals.of([np.concatenate([noise, noise[2:3]])])
+    assert NoiseTotals.of([noise, noise], [1e9, 1e9]).repeated == 0
+    twice = NoiseTotals.of([np.concatenate([noise, noise[2:3]])], [1e9])
     assert twice.repeated == 1
     assert noise_findings(twice, 0.999) == ["noise: 1 of 7 rows repeat that of another row"]
     assert noise_findings(NoiseTotals(0, 0.0, 0, 0), 0.999) == []
+
+
+def test_noise_of_few_points_repeats_by_chance_and_is_no_finding():
+    """Rounded Gaussians: pairs are about as many as bounded.
+
+    Their number's standard deviation is 7 % at most, so that half as many again come up once in 1e9.
+    """
+    generator = np.random.default_rng(0)
+    for stddev in (1.0, 2.0, 3.0):
+        noise = np.rint(stddev * generator.standard_normal((400, 2))) / stddev
+        total = NoiseTotals.of([noise], [stddev])
+        _, times = np.unique(noise, axis=0, return_counts=True)
+        pairs = int((times * (times - 1) // 2).sum())
+        assert total.repeated > 40 and 0.5 < pairs / total.by_chance < 1.5
+        assert not any("repeat" in found for found in noise_findings(total, 0.999))
+        told = noise_findings(total._replace(by_chance=1e-5), 0.999)
+        assert told[-1].endswith("rows repeat that of another row")
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_noise_of_the_designs_has_next_to_no_chance_of_repeats(design):
+    canaries = subject_of(plan_of(design, 5.0), 1)[0].canaries
+    noise = [np.zeros((10_000, 4))] * len(canaries.mechanism.components)
+    assert NoiseTotals.of(noise, canaries.grid_stddevs()).by_chance < 1e-10

@@ -444,9 +444,9 @@ def _expected(errors: NDArray[np.intp], trials: int) -> Array:
 def noise_findings(noise: NoiseTotals, confidence: float) -> list[str]:
     """Say where what was published of nobody is not the noise that the certificate states.
 
-    Squares add up to a chi-square variable. Two rows agree by chance with probability below 1e-16 for noise
-    multipliers of 0.2 and more, so that one repeated row in ten thousand has next to none. Both together raise a
-    false alarm with probability 1 - ``confidence`` at most.
+    Squares add up to a chi-square variable. More than one repeated row in ten thousand is found only where, by
+    Markov's inequality, so many have little probability of sound noise; noise of few points of the grid repeats
+    by chance. Both together raise a false alarm with probability 1 - ``confidence`` at most.
     """
     if not noise.numbers:
         return []
@@ -457,6 +457,7 @@ def noise_findings(noise: NoiseTotals, confidence: float) -> list[str]:
     # Rounding to the grid adds a twelfth of a point squared, far below what is told apart.
     if not low * (1 - 1e-6) <= noise.squares <= high * (1 + 1e-6):
         found.append(f"noise: its standard deviation is {ratio:.4g} times the certified one")
-    if noise.repeated > noise.rows * _CHANCE_REPEATS:
+    passed = math.floor(noise.rows * _CHANCE_REPEATS)
+    if noise.repeated > passed and noise.by_chance <= each * (passed + 1):
         found.append(f"noise: {noise.repeated} of {noise.rows} rows repeat that of another row")
     return found

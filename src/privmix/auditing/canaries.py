@@ -225,6 +225,16 @@ class CanarySet:
             for config, rows in zip(self._configs, tables, strict=True)
         ]
 
+    def grid_stddevs(self) -> list[float]:
+        """Standard deviation of each table's noise in points of the grid that it is drawn on, at least."""
+        sensitivity = self._all_records.feature_grid.sensitivity
+        return [
+            config.noise_stddev(sensitivity, "feature")  # of weighted sums more, on a finer grid
+            if isinstance(config, MixtureConfig)
+            else config.noise_stddev(sensitivity)
+            for config in self._configs
+        ]
+
     def _features(self, config: MixtureConfig, rows: Rows) -> Array:
         """Return the canaries' own axes, (rows, A), in clip norms; ``stratified``: of their own rows."""
         own = rows.features[:, : self.num_canaries]

@@ -25,6 +25,7 @@ from privmix.dpsgd.private_views import PrivateViews
 from privmix.dpsgd.trainer import Steps
 from privmix.dpsgd.training_plan import TrainingConfig
 from privmix.dpsgd.training_records import TrainingRecords
+from privmix.noise import noise_stddev
 from privmix.rng import MasterKey
 
 _LENGTH = 1000.0  # of a canary's gradient, unclipped, in clip norms, nearly
@@ -79,7 +80,8 @@ class TrainingSubject:
         there[: self.num_canaries] = present
         records = TrainingRecords(self._inputs[there], self._labels[there])
         views = PrivateViews(records, config, key, None, "cpu")
-        steps = Steps(config, records, self._head.bind(views, len(self._parameters)), key)
+        source = self._head.bind(views, len(self._parameters))
+        steps = Steps(config, records, source, key)
         gradients = np.stack(
             [steps.gradient(step, self._parameters) for step in range(config.num_steps)]
         )
@@ -93,4 +95,7 @@ class TrainingSubject:
             [likelihood.sampled(ratios, config.sampling_prob), likelihood.spread(own)], axis=1
         )
         empty = by_class[:, :, self.num_canaries : -1].reshape(config.num_steps, -1)
-        return scores, NoiseTotals.of([empty / config.noise_multiplier])
+        return scores, NoiseTotals.of(
+            [empty / config.noise_multiplier],
+            [noise_stddev(config.noise_multiplier, source.grid.sensitivity)],
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from privmix.rng import MasterKey, fresh_secret, guessable_secret
 from privmix.rounds.public_model import PublicModel
 from privmix.rounds.residuals import Rounds
 
-_DIGITS = 9  # of a score that is kept
+_DIGITS = 9  # of a score
 _MOST_BYTES = 1 << 30
 
 
@@ -47,6 +48,7 @@ class NoiseTotals(NamedTuple):
         squares: Sum of their squares.
         rows: Rows they stand in.
         repeated: Rows whose numbers, all of them, stand in an earlier row of the run as well.
+        by_chance: Upper bound on the expected number of pairs of rows that are alike, of sound noise.
 
     """
 
@@ -54,15 +56,25 @@ class NoiseTotals(NamedTuple):
     squares: float
     rows: int
     repeated: int
+    by_chance: float = 0.0
 
     @classmethod
-    def of(cls, tables: list[Array]) -> NoiseTotals:
-        """Add up the noise of the tables of one run, each (rows, axes)."""
+    def of(cls, tables: list[Array], stddevs: list[float]) -> NoiseTotals:
+        """Add up the noise of the tables of one run, each (rows, axes), in planned standard deviations.
+
+        ``stddevs`` are the same in points of the grid that it is drawn on, one a table. Two rounded
+        Gaussians are equal with probability 1 / (2 sqrt(pi) stddev) at most, by Cauchy and Schwarz from cell
+        to cell. Cells of single precision, in which rows are published, are wider by 2^-23 times the number
+        at most, which adds 2^-23 / (2 pi).
+        """
         total = cls(0, 0.0, 0, 0)
-        for noise in tables:
+        for noise, stddev in zip(tables, stddevs, strict=True):
+            rows, axes = noise.shape
+            alike = min(1.0, 1 / (2 * math.sqrt(math.pi) * stddev) + 2.0**-23 / (2 * math.pi))
+            by_chance = rows * (rows - 1) / 2 * alike**axes
             distinct = len(np.unique(noise, axis=0))
             total = total.plus(
-                cls(noise.size, float((noise**2).sum()), len(noise), len(noise) - distinct)
+                cls(noise.size, float((noise**2).sum()), rows, rows - distinct, by_chance)
             )
         return total
 
@@ -73,6 +85,7 @@ class NoiseTotals(NamedTuple):
             self.squares + other.squares,
             self.rows + other.rows,
             self.repeated + other.repeated,
+            self.by_chance + other.by_chance,
         )
 
 
@@ -110,7 +123,9 @@ class ReleaseSubject:
         """See :class:`Subject`."""
         records = self.canaries.records(present)
         tables = published(self.canaries.mechanism, self.canaries.clip_norm, records, key)
-        return self.canaries.scores(tables), NoiseTotals.of(self.canaries.noise(tables))
+        return self.canaries.scores(tables), NoiseTotals.of(
+            self.canaries.noise(tables), self.canaries.grid_stddevs()
+        )
 
 
 def published(
@@ -179,6 +194,9 @@ def run_trials(
             words = coins.words(-(-subject.num_canaries // 64))
             present = np.unpackbits(words.view(np.uint8))[: subject.num_canaries].astype(bool)
             scores, noise = subject.run(present, MasterKey(secret, context))
+            scores = _rounded(
+                scores
+            )  # as the file keeps them: an audit that goes on finds the same
             done.append((present, scores, noise))
             lines.add(present, scores, noise)
             if progress is not None:
@@ -189,6 +207,10 @@ def run_trials(
     for _, _, noise in done:
         total = total.plus(noise)
     return Trials(np.stack([p for p, _, _ in done]), np.stack([s for _, s, _ in done]), total)
+
+
+def _rounded(scores: Array) -> Array:
+    return np.array([[float(f"{s:.{_DIGITS}g}") for s in canary] for canary in scores.tolist()])
 
 
 _Run = tuple[NDArray[np.bool_], Array, NoiseTotals]
@@ -240,6 +262,5 @@ class _Lines:
             write(json.dumps(head))
 
     def add(self, present: NDArray[np.bool_], scores: Array, noise: NoiseTotals) -> None:
-        rounded = [[float(f"{s:.{_DIGITS}g}") for s in canary] for canary in scores.tolist()]
-        run = {"present": present.astype(int).tolist(), "scores": rounded, "noise": list(noise)}
-        self._write(json.dumps(run))
+        run = {"present": present.astype(int).tolist(), "scores": scores.tolist()}
+        self._write(json.dumps(run | {"noise": list(noise)}))
