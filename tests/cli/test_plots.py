@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -69,6 +71,23 @@ def test_a_training(tmp_path):
         "certificate.json",
         "model.safetensors",
     }
+
+
+def test_a_training_is_told_of_before_it_is_drawn(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    from privmix.cli import fit
+
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(fit, "draw_training", full)
+    np.savez(tmp_path / "t.npz", x=np.zeros((60, 4), np.float32), y=np.arange(60) % 3)
+    done = run(
+        f"fit {tmp_path}/t.npz --features-key x --label-key y --classes 0,1,2 --num-records 60 --batch-size 30 "
+        f"--epochs 1 --epsilon 3 --delta 1e-4 --out {tmp_path}/m --plot {tmp_path}/c.svg --json"
+    )
+    assert isinstance(done.exception, OSError)
+    assert len(json.loads(done.stdout)["digest"]) == 64
 
 
 def test_what_it_refuses_before_any_work(made, tmp_path):

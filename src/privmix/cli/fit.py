@@ -327,7 +327,6 @@ def fit_command(
             progress=_with_epsilon(bar, plan),
             watch=norms.__setitem__,
         )
-    draw_training(plot, plan, norms)
     certificate = trained.certificate
     guarantee = certificate.guarantee
     warn_of(guarantee)
@@ -342,6 +341,7 @@ def fit_command(
         "digest": certificate.digest(),
     }
     print_made(result, guarantee, out, as_json=as_json)
+    draw_training(plot, plan, norms)  # last: the digest is told whatever becomes of the plot
 
 
 def _public_facts(

@@ -151,7 +151,7 @@ def recommend_design(
 
     The rounds of ``adaptive`` know no covariance and need none: gradients of all records bring
     the exact one in. Together they show offsets with the variance of class sums of what the signed
-    rows leave, (K / (n mu))^2 / 0.9, and stop early, which acts like a ridge on W of about the noise
+    rows leave, (K / (n mu))^2 / 0.95, and stop early, which acts like a ridge on W of about the noise
     K / (2 n mu). A tenth is taken off their error, which depends on no model of the records. There are
     J = 20 of them, or 60 for fewer than 256 features, if row k of a round then stands
     n mu / (K sqrt(J)) = 3 standard deviations out of its noise. Below that, and with more classes than

@@ -211,7 +211,11 @@ def _model_facts(path: Path) -> ReportFacts:
         ("limit on one record's gradient", f"{config.clip_norm:.6g}"),
         ("noise on a sum of gradients", f"{certificate.gradient_noise_stddev:.6g}"),
         ("learning rate", f"{config.learning_rate:.6g}"),
+        ("augmentations of a record", f"{config.augmentation.num_augmentations}"),
     )
+    if config.class_weight is not None:
+        weights = ", ".join(f"{weight:.6g}" for weight in config.class_weight)
+        plan = (*plan, ("class weights", weights))
     return ReportFacts(
         kind="model",
         summary=model_summary(certificate),
