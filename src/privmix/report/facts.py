@@ -201,7 +201,7 @@ def _model_facts(path: Path) -> ReportFacts:
     certificate = read_certificate(path)
     signature = _sound(path, outcome, certificate, certificate.digest())
     config, model = certificate.config, certificate.model
-    plan = (
+    plan: tuple[tuple[str, str], ...] = (
         ("trained", f"{model.kind.replace('_', ' ')} ({model.architecture})"),
         ("numbers in it", f"{model.num_parameters}"),
         ("records, planned", f"{config.num_records}"),
