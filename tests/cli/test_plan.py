@@ -26,7 +26,7 @@ def test_plan_from_sizes(run):
     assert 0.99 < plan["epsilon"] <= 1
     assert plan["neighboring_relation"] == "add_or_remove_one"
     assert plan["accountants"]["gdp"]["guarantee"] is False
-    assert plan["peak_memory_bytes"] > plan["disk_bytes"] > 7700 * 384 * 4
+    assert plan["peak_memory_bytes"] > plan["disk_bytes"] > 3540 * 385 * 4
 
 
 PLAN = ["plan", "--num-records", 100, "--num-classes", 3, "--num-features", 5]
@@ -42,7 +42,7 @@ def test_plan_explains_and_chooses(run):
     found = told.json["alternatives"]
     errors = [alternative["predicted_error"] for alternative in found]
     assert errors == sorted(errors)
-    assert {a["design"] for a in found} == {"hybrid", "signed", "poisson", "stratified"}
+    assert {a["design"] for a in found} == {"adaptive", "hybrid", "signed", "poisson", "stratified"}
     table = run(*PLAN, "--epsilon", 1, "--delta", "1e-5", "--explain").out
     assert "centre" in table and "features 0." in table and "balance" in table
     chosen = run(*PLAN, "--epsilon", 1, "--delta", "1e-5", "--design", "auto", "--json").json
