@@ -112,7 +112,6 @@ TOGETHER = {
     "running/finished": "features/test_extraction.py",
     "running/ledger_account": "running/test_ledger.py",
     "schema/table": "features/test_tabular.py",
-    "learners/adaptive": "learners/test_round_balance.py",
     "learners/record_norm": "learners/test_synthesis.py",
     "spending": "cli/test_ledger.py",
     # Baselines keep one contract.
