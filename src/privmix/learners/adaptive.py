@@ -217,6 +217,10 @@ def _balanced(
     variance = (noise / factor) ** 2 / count
     error = max(float((first**2).mean()) - variance, 0.0)
     shares = whole.shares + error / (error + variance) * first
+    # Of many classes noise makes shares uneven: they are shrunk to each other by the first rounds' noise.
+    average = 1 / len(shares)
+    spread = float(((shares - average) ** 2).mean())
+    shares = average + max(spread - variance, 0.0) / max(spread, 1e-300) * (shares - average)
     # Well separated classes are not as their draw has them: then the intercepts of all rounds favour rare
     # classes, and those that make the draw's shares the counted ones go against them. What both agree on is kept.
     even = np.zeros_like(drawn[-1])
