@@ -125,12 +125,6 @@ def test_shares_that_do_not_add_up_to_1():
     assert class_weights("balanced", (0.5, 0.333, 0.167)) is not None  # stated with few digits
 
 
-def test_shares_that_nothing_is_made_of_are_refused():
-    model = DPMixClassifier(None, 8.0, classes=[0, 1], num_records=20, class_balance=(0.9, 0.1))
-    with pytest.raises(InvalidInputError, match="class_balance: not accepted without class_weight"):
-        model.fit(np.zeros((20, 4)), np.zeros(20, dtype=int))
-
-
 def rare_records(count: int):
     """Two classes that overlap, one of them rare, and a fresh set to be judged by."""
     rng = np.random.default_rng(1)

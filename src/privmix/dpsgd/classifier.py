@@ -43,7 +43,7 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         clip_norm: As there.
         class_weight: What the loss of a record of each class counts, a number for each; see
             :class:`TrainingConfig`. ``balanced`` with ``class_balance``: one over a class's share.
-        class_balance: Public shares of the classes, for ``class_weight``; refused without one.
+        class_balance: Public shares of the classes, for ``class_weight``; without one it is not used.
         unit_column: See :func:`plan_training`; ``fit`` is then told the owners.
         max_records_per_unit: As there.
         feature_cache: See :class:`LinearHead`.
@@ -113,8 +113,6 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for name in ("classes", "num_records"):
             if getattr(self, name) is None:
                 _validate.fail(name, "a public constant, stated beforehand", "nothing")
-        if self.class_balance is not None and self.class_weight is None:
-            _validate.fail("class_balance", "nothing without class_weight", self.class_balance)
         names = names_of(inputs)
         array = as_inputs(inputs, "inputs")
         default = AugmentationPlan.dp_mix_self() if array.ndim == 4 else AugmentationPlan.plain()
