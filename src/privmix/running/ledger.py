@@ -132,13 +132,14 @@ class Ledger:
 
         Raises:
             InvalidInputError: An unknown data set, a cost past the limit, or an event under another
-                neighbouring relation or of another unit than the earlier ones. Nothing is charged
-                then.
+                neighbouring relation or of another unit than the earlier ones, or a run that was
+                charged as another event. Nothing is charged then.
 
         """
         with _writing(self._file) as book:
             before = book.balance(dataset_id)
             if run_id is not None and (known := before.run(run_id)) is not None:
+                before.check_same(known, event, name or "event")
                 return Receipt(number=known.number, news="known", balance=before)
             said = {**_written(dataset_id, who), "kind": kind, "name": _text(name)}
             free = None if run_id is None else before.free_place(event)
@@ -168,12 +169,14 @@ class Ledger:
         charges is recorded without a finite cost.
 
         Raises:
-            InvalidInputError: An unknown data set.
+            InvalidInputError: An unknown data set, or a digest that is known as another mechanism's.
+                Nothing is charged then.
 
         """
         with _writing(self._file) as book:
             before = book.balance(dataset_id)
             if (known := before.recorded(digest)) is not None:
+                before.check_same(known, event, name or "event")
                 return Receipt(number=known.number, news="known", balance=before)
             cost = before.cost_of(event, existing=True)
             said = {**_written(dataset_id, who), "kind": kind, "name": _text(name)}
