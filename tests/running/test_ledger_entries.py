@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from ledger_cases import COST, DIGEST, EVENT, altered, contents, rehashed
+from ledger_cases import COST, DIGEST, EVENT, altered, contents, rehashed, stored
 from privmix import InvalidInputError
 from privmix.accounting import GaussianEvent, UniformGaussianEvent, account
 from privmix.running import ledger_account, ledger_entries, ledger_file
@@ -56,10 +56,17 @@ class TestChain:
         """Edited, and every hash after it made anew."""
         exported = json.loads(ledger.to_json())
         exported["entries"][1]["content"]["cost"]["epsilon_spent"] = 0.1
-        forged = rehashed(exported)
-        book = Ledger(tmp_path / "forged.db")
-        book.import_json(json.dumps(forged))
+        book = stored(Ledger(tmp_path / "forged.db"), rehashed(exported))
         assert "entry 2: epsilon_spent is 0.1, but it is" in book.problems()[0]
+
+    @pytest.mark.parametrize("part", ["epsilon_alone", "epsilon_spent", "epsilon_planned"])
+    def test_a_cost_that_says_too_little_is_not_imported(self, ledger, tmp_path, part):
+        exported = json.loads(ledger.to_json())
+        exported["entries"][3]["content"]["cost"][part] *= 0.99
+        book = Ledger(tmp_path / "forged.db")
+        with pytest.raises(InvalidInputError, match=f"at least .* got 1 .*: entry 4: {part} is"):
+            book.import_json(json.dumps(rehashed(exported)))
+        assert contents(book) == []
 
     def test_a_ledger_that_was_rolled_back_is_found_by_head_and_by_releases(self, ledger):
         old = ledger.path.read_bytes()
@@ -134,10 +141,7 @@ class TestChain:
         book = Ledger(tmp_path / "forged.db")
         with pytest.raises(InvalidInputError, match=f"entry {number}: .*{words}"):
             book.import_json(forged)
-        for one in rehashed(exported)["entries"]:
-            content = ledger_entries.canonical(one["content"])
-            row = (one["number"], content, one["hash"])
-            altered(book, "INSERT INTO entries VALUES (?, ?, ?)", *row)
+        stored(book, rehashed(exported))
         (problem,) = book.problems([("r", DIGEST, EVENT)])
         assert f"entry {number}: " in problem
         assert words in problem

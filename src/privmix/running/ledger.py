@@ -250,12 +250,15 @@ class Ledger:
         """Append what an export has beyond this ledger; return how many entries.
 
         Raises:
-            InvalidInputError: No export, entries that are not as they were written, or an export
-                that this ledger is not the beginning of, and that has not more than this
-                ledger either: what was spent is never lowered.
+            InvalidInputError: As of :func:`read_export`, or an export that this ledger is not the
+                beginning of, and that has not more than this ledger either: what was spent is never
+                lowered.
 
         """
-        theirs = read_export(text, position)
+        return self.go_on(read_export(text, position), position)
+
+    def go_on(self, theirs: Sequence[Link], position: str) -> int:
+        """Append what the entries of :func:`read_export` have beyond this ledger, as :meth:`import_json`."""
         with _writing(self._file) as book:
             shared = min(len(book.links), len(theirs))
             if theirs[:shared] != book.links[:shared]:
@@ -425,7 +428,8 @@ def read_export(text: str | bytes, position: str) -> list[Link]:
     """Return the entries of an export.
 
     Raises:
-        InvalidInputError: No export, or entries that are not as they were written.
+        InvalidInputError: No export, entries that are not as they were written, or an entry that
+            states less than its events cost.
 
     """
     try:
@@ -447,7 +451,9 @@ def read_export(text: str | bytes, position: str) -> list[Link]:
         _validate.fail(position, "entries with number, hash and content", "others")
     if head != (links[-1].hash if links else START):
         _validate.fail(position, "the entries up to the head", "others: some were removed")
-    balances(read_entries(links, position), position)
+    if wrong := _wrong_costs(balances(read_entries(links, position), position)):
+        allowed = "entries that state at least what their events cost"
+        _validate.fail(position, allowed, f"{len(wrong)} that are lower: {wrong[0]}")
     return links
 
 
