@@ -89,12 +89,15 @@ class Ledger:
         """Enter a data set with its limit; entering it again with the same limit changes nothing.
 
         Raises:
-            InvalidInputError: An empty identifier, a limit or delta out of range, or a data set
-                that is there with another limit.
+            InvalidInputError: An identifier that is empty, has blanks at an end or characters that
+                are not printable, a limit or delta out of range, or a data set that is there with
+                another limit.
 
         """
-        if not isinstance(dataset_id, str) or not dataset_id.strip():
-            _validate.fail("dataset_id", "a name", repr(dataset_id))
+        named = isinstance(dataset_id, str) and dataset_id == dataset_id.strip() != ""
+        if not named or not dataset_id.isprintable():  # two that look alike would be two accounts
+            allowed = "a name of printable characters, without blanks at its ends"
+            _validate.fail("dataset_id", allowed, repr(dataset_id))
         limit = _validate.real("epsilon_limit", epsilon_limit, above=0.0)
         delta = _validate.delta("delta", delta)
         with _writing(self._file) as book:
