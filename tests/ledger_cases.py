@@ -39,3 +39,11 @@ def rehashed(exported):
         previous = one["hash"] = ledger_entries._hash(previous, one["number"], text)
     exported["head"] = previous
     return exported
+
+
+def stored(ledger, exported) -> Ledger:
+    """The ledger after somebody has written the entries of an export to its file."""
+    for one in exported["entries"]:
+        row = (one["number"], ledger_entries.canonical(one["content"]), one["hash"])
+        altered(ledger, "INSERT INTO entries VALUES (?, ?, ?)", *row)
+    return ledger

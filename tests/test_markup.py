@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from html import unescape
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pages import ReadPage
 from privmix import InvalidInputError
-from privmix.markup import element, page
+from privmix._validate import printable
+from privmix.markup import element, markdown, page
 
 
 @given(st.text(), st.text())
@@ -49,3 +52,11 @@ def test_a_page():
     text = page("A & B", [element("style", "p{}")], [element("h1", "A & B")])
     assert text.startswith('<!doctype html>\n<html lang="en">')
     assert "<title>A &amp; B</title>" in text and ReadPage(text).headings == [(1, "A & B")]
+
+
+@given(st.text())
+def test_no_text_becomes_markdown(text):
+    shown = markdown(text)
+    assert shown.isprintable()
+    assert not set(shown) & set("<>[]`*|~$\\")
+    assert unescape(shown) == printable(text)

@@ -1,4 +1,4 @@
-"""HTML and SVG as a tree whose texts are escaped, whoever wrote them.
+"""HTML and SVG as a tree whose texts are escaped, whoever wrote them; foreign texts in Markdown.
 
 A page is built of :func:`element`; only its rendering makes text of it. So no text can become markup:
 there is no other way in. The contents of ``style`` and ``script`` are the one exception, since they
@@ -17,6 +17,8 @@ from privmix._validate import printable
 # Elements without content or end tag.
 _VOID = frozenset({"br", "col", "hr", "img", "input", "link", "meta"})
 _RAW = frozenset({"style", "script"})
+# Not _: within words, where names have it, it marks nothing.
+_MARKDOWN = {ord(mark): f"&#{ord(mark)};" for mark in "&<>[]`*|~$\\"}
 
 Content: TypeAlias = Union[str, "Element", Iterable["Content"], None]
 
@@ -72,6 +74,15 @@ def page(title: str, head: Iterable[Element], body: Iterable[Content]) -> str:
         lang="en",
     )
     return f"<!doctype html>\n{root.render()}\n"
+
+
+def markdown(text: str) -> str:
+    """Return a foreign text as Markdown that shows it: one line, without markup of any kind.
+
+    What HTML, links, code, emphasis, tables or formulas are made of becomes a numeric entity; what is
+    not printable, such as marks that turn the direction of writing, is shown as an escape sequence.
+    """
+    return printable(text).translate(_MARKDOWN)
 
 
 def _pieces(content: Content, raw: bool = False) -> Iterator[str]:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from builders import make_data, make_plan, make_schema
+from ledger_cases import rehashed
 from privmix import InvalidInputError, dpsgd, plan_release, release
 from privmix.accounting import ComposedEvent, GaussianEvent, account
 from privmix.preprocess import Center, ClassCounts
@@ -350,6 +351,24 @@ class TestExportImportVerify:
         told = run("ledger", "import", tmp_path / "e.json", "--ledger", tmp_path / "copy.db")
         assert (told.code, "entry 1: changed" in told.err) == (2, True)
         assert not (tmp_path / "copy.db").exists()
+
+    def test_an_export_that_states_too_little_makes_no_ledger(self, run, book, tmp_path):
+        book.charge("d", GaussianEvent(noise_multiplier=9.0))
+        exported = json.loads(book.to_json())
+        exported["entries"][1]["content"]["cost"]["epsilon_spent"] = 0.01
+        (tmp_path / "e.json").write_text(json.dumps(rehashed(exported)))
+        told = run("ledger", "import", tmp_path / "e.json", "--ledger", tmp_path / "copy.db")
+        assert (told.code, "entry 2: epsilon_spent is 0.01, but it is" in told.err) == (2, True)
+        assert not (tmp_path / "copy.db").exists()
+
+    def test_a_release_recorded_as_another_mechanism_is_refused(self, run, made, book):
+        spent = read_spent(made / "counted")
+        book.record("d", GaussianEvent(noise_multiplier=1e3), digest=spent.digest)
+        given = ("--ledger", book.path, "--dataset-id", "d")
+        told = run("ledger", "charge", *given, *named(made / "counted"))
+        assert told.code == 2
+        assert f"{made / 'counted'}: expected what entry 2 of the ledger records" in told.err
+        assert "charged before" not in told.out
 
     def test_verify_finds_edits_and_releases_that_are_not_there(self, run, made, book):
         given = ("--ledger", book.path, "--dataset-id", "d")

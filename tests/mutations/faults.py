@@ -552,6 +552,7 @@ FAULTS: list[Fault] = [
             "events = [*_events(self.charges), event]",
             "events = [event]",
         ),
+        ("what is known counts for any mechanism", "if recorded == event:", "if recorded:"),
     ),
     *_faults(
         _in("running/ledger", "running/test_ledger.py", "running/test_ledger_entries.py"),
@@ -559,6 +560,11 @@ FAULTS: list[Fault] = [
             "a resumed run is charged twice",
             "(known := before.run(run_id)) is not None:",
             "(known := before.run(run_id)) is not None and False:",
+        ),
+        (
+            "an import believes the costs it is told",
+            "_wrong_costs(balances(read_entries(links, position), position)):",
+            "_wrong_costs(balances(read_entries(links, position), position)) and []:",
         ),
     ),
     *_faults(

@@ -9,8 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from builders import make_data, make_plan, make_schema
-from privmix import InvalidInputError, Release, Schema, plan_release, release
+from privmix import InvalidInputError, Release, Schema, plan_release, release, verify
+from privmix.inputs.extractor import ExtractorIdentity
+from privmix.planning.plan import PrivacyUnit
 from privmix.publishing import folder as store
+from privmix.publishing.card import dataset_card
+from privmix.publishing.certificate import Certificate
+from privmix.schema.table import NumericColumn, TableSchema
 
 
 @pytest.fixture(scope="module")
@@ -122,3 +127,41 @@ def test_damaged_parts_are_named(tmp_path, poisson_plan):
     part.unlink()
     with pytest.raises(InvalidInputError, match="parts of at least 1280 bytes, .*, got 0"):
         Release(tmp_path / "r").features
+
+
+HOSTILE = "<img src=x onerror=alert(1)>`</code>`|[a](b)&amp;\u202e\x1b\n# x\\"
+
+
+class TestForeignTextsInTheCard:
+    @pytest.mark.parametrize("where", ["classes", "features", "columns", "unit", "extractor"])
+    def test_they_are_shown_and_nothing_else(self, where):
+        facts = {"classes": ["a", "b"], "num_features": 5, "feature_clip_norm": 1.0}
+        identity, unit = None, PrivacyUnit()
+        if where == "classes":
+            facts["classes"] = ["a", HOSTILE]
+        elif where == "features":
+            facts["feature_names"] = ("a", "b", "c", "d", HOSTILE)
+        elif where == "columns":
+            column = NumericColumn(name=HOSTILE, lower=0.0, upper=1.0)
+            facts = {"classes": ["a", "b"], "table": TableSchema(columns=(column,))}
+        elif where == "unit":
+            unit = PrivacyUnit(HOSTILE, 2)
+        else:
+            identity = ExtractorIdentity(name="x", parameters={"p": HOSTILE}, digest="0" * 64)
+        schema = Schema(num_records=60, **facts)
+        plan = make_plan(schema, "poisson", unit=unit, mix_size=6, num_mixtures=40)
+        certificate = Certificate.for_plan(plan, private=True, files={})
+        card = dataset_card(certificate.model_copy(update={"extractor": identity}))
+        assert "&#60;img src=x onerror=alert(1)&#62;&#96;&#60;/code&#62;&#96;&#124;" in card
+        assert all(line.isprintable() for line in card.split("\n"))
+        assert "\n# x" not in card
+        assert "<" not in card and "](" not in card
+
+    def test_a_release_with_such_names_verifies(self, tmp_path):
+        names = ["a", "b", HOSTILE]
+        schema = Schema(classes=names, num_features=5, num_records=60, feature_clip_norm=1.0)
+        x, y = make_data(make_schema(), 60)
+        plan = make_plan(schema, "poisson", mix_size=6, num_mixtures=40)
+        release(x, np.array(names)[y], plan, out=tmp_path / "r")
+        assert verify(tmp_path / "r").reasons == ()
+        assert "<img" not in (tmp_path / "r" / "README.md").read_text()

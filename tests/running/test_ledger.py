@@ -87,7 +87,21 @@ class TestCharges:
     @pytest.mark.parametrize(
         ("options", "words"),
         [
-            ({"dataset_id": " "}, "dataset_id"),
+            *(
+                ({"dataset_id": name}, "dataset_id: expected .* without blanks at its ends, got '")
+                for name in (
+                    "",
+                    " ",
+                    "d ",
+                    " d",
+                    "d\t",
+                    "d\n",
+                    "\u00a0d",
+                    "d\x00",
+                    "d\u202e",
+                    "d\u200b",
+                )
+            ),
             ({"epsilon_limit": 0.0}, "epsilon_limit"),
             ({"epsilon_limit": float("nan")}, "epsilon_limit"),
             ({"delta": 1.0}, "delta"),

@@ -8,12 +8,10 @@ from typing import ClassVar
 
 import pytest
 
-from ledger_cases import COST, DIGEST, EVENT, altered, contents, rehashed
+from ledger_cases import COST, DIGEST, EVENT, altered, contents, rehashed, stored
 from privmix import InvalidInputError
-from privmix.accounting import (
-    GaussianEvent,
-)
-from privmix.running import ledger_entries, ledger_file
+from privmix.accounting import GaussianEvent, UniformGaussianEvent, account
+from privmix.running import ledger_account, ledger_entries, ledger_file
 from privmix.running.ledger import Ledger
 
 
@@ -58,10 +56,17 @@ class TestChain:
         """Edited, and every hash after it made anew."""
         exported = json.loads(ledger.to_json())
         exported["entries"][1]["content"]["cost"]["epsilon_spent"] = 0.1
-        forged = rehashed(exported)
-        book = Ledger(tmp_path / "forged.db")
-        book.import_json(json.dumps(forged))
+        book = stored(Ledger(tmp_path / "forged.db"), rehashed(exported))
         assert "entry 2: epsilon_spent is 0.1, but it is" in book.problems()[0]
+
+    @pytest.mark.parametrize("part", ["epsilon_alone", "epsilon_spent", "epsilon_planned"])
+    def test_a_cost_that_says_too_little_is_not_imported(self, ledger, tmp_path, part):
+        exported = json.loads(ledger.to_json())
+        exported["entries"][3]["content"]["cost"][part] *= 0.99
+        book = Ledger(tmp_path / "forged.db")
+        with pytest.raises(InvalidInputError, match=f"at least .* got 1 .*: entry 4: {part} is"):
+            book.import_json(json.dumps(rehashed(exported)))
+        assert contents(book) == []
 
     def test_a_ledger_that_was_rolled_back_is_found_by_head_and_by_releases(self, ledger):
         old = ledger.path.read_bytes()
@@ -136,10 +141,7 @@ class TestChain:
         book = Ledger(tmp_path / "forged.db")
         with pytest.raises(InvalidInputError, match=f"entry {number}: .*{words}"):
             book.import_json(forged)
-        for one in rehashed(exported)["entries"]:
-            content = ledger_entries.canonical(one["content"])
-            row = (one["number"], content, one["hash"])
-            altered(book, "INSERT INTO entries VALUES (?, ?, ?)", *row)
+        stored(book, rehashed(exported))
         (problem,) = book.problems([("r", DIGEST, EVENT)])
         assert f"entry {number}: " in problem
         assert words in problem
@@ -165,3 +167,46 @@ class TestChain:
         exported["entries"][3]["content"] = again
         with pytest.raises(InvalidInputError, match="entry 4: .*not charged yet"):
             Ledger(tmp_path / "forged.db").import_json(json.dumps(rehashed(exported)))
+
+
+class TestAnotherMechanism:
+    """Under a digest or a run that is known, something else was recorded, and every hash made anew."""
+
+    OTHER = GaussianEvent(noise_multiplier=1000.0)
+
+    def test_a_record_is_refused(self, ledger):
+        ledger.record("d", self.OTHER, digest=DIGEST, name="r")
+        with pytest.raises(InvalidInputError) as refused:
+            ledger.record("d", EVENT, digest=DIGEST, name="january")
+        told = str(refused.value)
+        assert told.startswith(
+            "january: expected what entry 2 of the ledger records of it, gaussian x 1"
+        )
+        assert f"(epsilon {ledger_account.shown(account(EVENT, 1e-6).epsilon)} alone)" in told
+        assert "not charged. The ledger was edited: import an export of before" in told
+        assert len(ledger.balance("d").charges) == 1
+        assert ledger.record("d", self.OTHER, digest=DIGEST).news == "known"
+
+    def test_another_relation_is_refused(self, ledger):
+        uniform = UniformGaussianEvent(num_records=9, mix_size=3, noise_multiplier=90.0, count=1)
+        ledger.record("d", uniform, digest=DIGEST)
+        with pytest.raises(
+            InvalidInputError, match="entry 2 .*replace_one.* got .*add_or_remove_one"
+        ):
+            ledger.record("d", EVENT, digest=DIGEST)
+
+    def test_a_digest_in_the_seal_of_a_draw_is_refused(self, ledger):
+        ledger.reserve("d", [self.OTHER])
+        ledger.charge("d", self.OTHER, run_id="run")
+        ledger.seal("d", "run", DIGEST)
+        with pytest.raises(
+            InvalidInputError, match="entry 3 of the ledger records of it, gaussian"
+        ):
+            ledger.record("d", EVENT, digest=DIGEST)
+
+    def test_a_run_is_refused(self, ledger):
+        ledger.charge("d", self.OTHER, run_id="run")
+        with pytest.raises(
+            InvalidInputError, match="entry 2 of the ledger records of it, gaussian"
+        ):
+            ledger.charge("d", EVENT, run_id="run")

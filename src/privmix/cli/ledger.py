@@ -178,16 +178,17 @@ def ledger_import_command(
 ) -> None:
     """Take over the entries of an export that goes on from this ledger, or make a ledger of it.
 
-    An export that is older than the ledger changes nothing; one that differs is refused.
+    An export that is older than the ledger changes nothing; one that differs is refused, and so is
+    one whose entries state less than they cost.
 
     Example:
         privmix ledger import ledger.json --ledger restored.db
 
     """
-    text = read_text(source)
-    read_export(text, position=str(source))  # before a ledger is made for it
+    with status_line("accounting for all charges anew"):
+        links = read_export(read_text(source), str(source))  # before a ledger is made for it
     book = Ledger(ledger)
-    count = book.import_json(text, position=str(source))
+    count = book.go_on(links, str(source))
     last = len(book.balances())
     told = f"{count} new entries" if count else "nothing new: the ledger has all of these entries"
     OUT.print(f"{told}; {last} data sets, head {book.head()}")

@@ -72,8 +72,8 @@ def _prior(text: str | None) -> str | list[float] | None:
         return text
     try:
         numbers = json.loads(text)
-    except ValueError:
-        numbers = None
-    if not isinstance(numbers, list) or not all(type(n) in (int, float) for n in numbers):
-        _validate.fail("--class-prior", _PRIORS, repr(text))
-    return [float(n) for n in numbers]
+        if not isinstance(numbers, list) or not all(type(n) in (int, float) for n in numbers):
+            raise ValueError
+        return [float(n) for n in numbers]
+    except (ValueError, RecursionError, OverflowError):  # also an integer beyond the doubles
+        _validate.fail("--class-prior", _PRIORS, repr(text)[:80])

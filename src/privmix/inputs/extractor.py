@@ -15,6 +15,7 @@ from pydantic import Field, field_validator
 
 from privmix import _validate
 from privmix._validate import FrozenModel
+from privmix.markup import markdown
 
 InputKind = Literal["vector", "image", "text", "table"]
 Progress = Callable[[int, int | None], object]
@@ -78,8 +79,12 @@ class ExtractorIdentity(FrozenModel):
         return value
 
     def describe(self) -> str:
-        """Name, parameters, versions of libraries and the whole digest, in words."""
-        parts = [f"{key}={value}" for key, value in self.parameters.items() if key != "table"]
+        """Name, parameters, versions of libraries and the whole digest, in Markdown."""
+        parts = [
+            f"{key}={markdown(str(value))}"
+            for key, value in self.parameters.items()
+            if key != "table"
+        ]
         called = f"`{self.name}`" + (f" ({', '.join(parts)})" if parts else "")
         libraries = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         run = f", run with {libraries}" if libraries else ""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from privmix.accounting.guarantee import Guarantee
+from privmix.markup import markdown
 from privmix.mechanism import ResidualConfig, TableConfig
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.preprocess import Step
@@ -80,12 +82,12 @@ noise. `privmix train` fits one that does.
 
 
 def _describe_guarantee(guarantee: Guarantee) -> str:
-    lines = "\n".join(f"- {line}" for line in guarantee.lines())
+    lines = "\n".join(f"- {markdown(line)}" for line in guarantee.lines())
     if not guarantee.private:
         return f"""**{guarantee.statement}.**
 The noise can be computed and taken off, so share these rows as you would the records.
 `privmix verify` rejects them."""
-    return f"""The rows together are {guarantee.statement}.
+    return f"""The rows together are {markdown(guarantee.statement)}.
 
 {lines}
 
@@ -99,10 +101,10 @@ def _describe_features(certificate: Certificate) -> str:
         told = [f"\nFeatures: made by {certificate.extractor.describe()}."]
     schema = certificate.data_schema
     if schema.feature_names is not None:
-        names = json.dumps(list(schema.feature_names), ensure_ascii=False)
+        names = _names(schema.feature_names)
         told.append(f"Names of the features, in their order, before any preprocessing: {names}")
     if schema.table is not None:
-        columns = json.dumps([one.name for one in schema.table.columns], ensure_ascii=False)
+        columns = _names(one.name for one in schema.table.columns)
         told.append(f"Columns of the table that they were made of: {columns}")
     return "\n\n".join(told)
 
@@ -133,11 +135,16 @@ _LABEL_TEXTS: dict[Target, str] = {
 
 
 def _describe_classes(schema: Schema) -> str:
-    names = json.dumps(list(schema.classes), ensure_ascii=False)
+    names = _names(schema.classes)
     if schema.target_bounds is None:
         return f"Classes: {names}"
     bounds = ", ".join(f"[{low:g}, {high:g}]" for low, high in schema.target_bounds)
     return f"Outputs: {names}, with bounds {bounds}"
+
+
+def _names(names: Iterable[str | int]) -> str:
+    """Return names as a list of JSON, in Markdown: they are whatever the data holder's files say."""
+    return f"[{', '.join(markdown(json.dumps(name, ensure_ascii=False)) for name in names)}]"
 
 
 def _describe(config: TableConfig, schema: Schema) -> str:

@@ -89,12 +89,15 @@ class Ledger:
         """Enter a data set with its limit; entering it again with the same limit changes nothing.
 
         Raises:
-            InvalidInputError: An empty identifier, a limit or delta out of range, or a data set
-                that is there with another limit.
+            InvalidInputError: An identifier that is empty, has blanks at an end or characters that
+                are not printable, a limit or delta out of range, or a data set that is there with
+                another limit.
 
         """
-        if not isinstance(dataset_id, str) or not dataset_id.strip():
-            _validate.fail("dataset_id", "a name", repr(dataset_id))
+        named = isinstance(dataset_id, str) and dataset_id == dataset_id.strip() != ""
+        if not named or not dataset_id.isprintable():  # two that look alike would be two accounts
+            allowed = "a name of printable characters, without blanks at its ends"
+            _validate.fail("dataset_id", allowed, repr(dataset_id))
         limit = _validate.real("epsilon_limit", epsilon_limit, above=0.0)
         delta = _validate.delta("delta", delta)
         with _writing(self._file) as book:
@@ -132,13 +135,14 @@ class Ledger:
 
         Raises:
             InvalidInputError: An unknown data set, a cost past the limit, or an event under another
-                neighbouring relation or of another unit than the earlier ones. Nothing is charged
-                then.
+                neighbouring relation or of another unit than the earlier ones, or a run that was
+                charged as another event. Nothing is charged then.
 
         """
         with _writing(self._file) as book:
             before = book.balance(dataset_id)
             if run_id is not None and (known := before.run(run_id)) is not None:
+                before.check_same(known, event, name or "event")
                 return Receipt(number=known.number, news="known", balance=before)
             said = {**_written(dataset_id, who), "kind": kind, "name": _text(name)}
             free = None if run_id is None else before.free_place(event)
@@ -168,12 +172,14 @@ class Ledger:
         charges is recorded without a finite cost.
 
         Raises:
-            InvalidInputError: An unknown data set.
+            InvalidInputError: An unknown data set, or a digest that is known as another mechanism's.
+                Nothing is charged then.
 
         """
         with _writing(self._file) as book:
             before = book.balance(dataset_id)
             if (known := before.recorded(digest)) is not None:
+                before.check_same(known, event, name or "event")
                 return Receipt(number=known.number, news="known", balance=before)
             cost = before.cost_of(event, existing=True)
             said = {**_written(dataset_id, who), "kind": kind, "name": _text(name)}
@@ -247,12 +253,15 @@ class Ledger:
         """Append what an export has beyond this ledger; return how many entries.
 
         Raises:
-            InvalidInputError: No export, entries that are not as they were written, or an export
-                that this ledger is not the beginning of, and that has not more than this
-                ledger either: what was spent is never lowered.
+            InvalidInputError: As of :func:`read_export`, or an export that this ledger is not the
+                beginning of, and that has not more than this ledger either: what was spent is never
+                lowered.
 
         """
-        theirs = read_export(text, position)
+        return self.go_on(read_export(text, position), position)
+
+    def go_on(self, theirs: Sequence[Link], position: str) -> int:
+        """Append what the entries of :func:`read_export` have beyond this ledger, as :meth:`import_json`."""
         with _writing(self._file) as book:
             shared = min(len(book.links), len(theirs))
             if theirs[:shared] != book.links[:shared]:
@@ -422,7 +431,8 @@ def read_export(text: str | bytes, position: str) -> list[Link]:
     """Return the entries of an export.
 
     Raises:
-        InvalidInputError: No export, or entries that are not as they were written.
+        InvalidInputError: No export, entries that are not as they were written, or an entry that
+            states less than its events cost.
 
     """
     try:
@@ -444,7 +454,9 @@ def read_export(text: str | bytes, position: str) -> list[Link]:
         _validate.fail(position, "entries with number, hash and content", "others")
     if head != (links[-1].hash if links else START):
         _validate.fail(position, "the entries up to the head", "others: some were removed")
-    balances(read_entries(links, position), position)
+    if wrong := _wrong_costs(balances(read_entries(links, position), position)):
+        allowed = "entries that state at least what their events cost"
+        _validate.fail(position, allowed, f"{len(wrong)} that are lower: {wrong[0]}")
     return links
 
 

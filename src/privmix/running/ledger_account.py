@@ -200,6 +200,28 @@ class Balance(FrozenModel):
         assert isinstance(reserved, ComposedEvent)
         return reserved.events[made.place]
 
+    def check_same(self, known: Charge | Draw, event: Event, position: str) -> None:
+        """Refuse what is known by its digest or run, but was recorded as something else.
+
+        Raises:
+            InvalidInputError: Another event than ``event``, or one under another relation: the ledger
+                was edited, and what it says of the cost does not count for this event.
+
+        """
+        recorded = self.event_of(known)
+        if recorded == event:
+            return
+        texts = [
+            f"{described(one)} (epsilon {shown(account(one, self.delta).epsilon)} alone)"
+            for one in (recorded, event)
+        ]
+        allowed = f"what entry {known.number} of the ledger records of it, {texts[0]}"
+        advice = (
+            "it was not charged. The ledger was edited: import an export of before into a new one, or "
+            "open a new one and charge all that was made to it"
+        )
+        _validate.fail(position, allowed, f"{texts[1]}; {advice}")
+
     def check_run(self, entry: Charged | Drawn | Sealed, position: str) -> None:
         """Refuse an entry of a run that does not follow from the entries before it.
 
