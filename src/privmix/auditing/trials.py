@@ -24,8 +24,8 @@ from privmix.rounds.public_model import PublicModel
 from privmix.rounds.residuals import Rounds
 
 _DIGITS = 9  # of a score that is kept
-_STATISTICS = 2  # of each canary: the likelihood ratio, and by how much rows spread
 _MOST_BYTES = 1 << 30
+_STATISTICS = 2  # of each canary: the likelihood ratio, and by how much rows spread
 
 
 class Subject(Protocol):
