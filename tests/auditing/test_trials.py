@@ -43,13 +43,13 @@ def test_an_audit_goes_on_where_it_was_cut_off(tmp_path):
     resumed = run_trials(
         subject(), 12, out=out, test_seed=3, progress=lambda done, total: seen.append((done, total))
     )
-    assert seen == [(n, 12) for n in range(6, 13)]
+    assert seen == [(n, 12) for n in range(5, 13)]  # the first: what the file had
     assert np.array_equal(resumed.present, whole.present)
     assert np.array_equal(resumed.scores, whole.scores)  # so that the verdict is the same
     assert resumed.noise[:1] + resumed.noise[2:] == whole.noise[:1] + whole.noise[2:]
     assert len(out.read_text().splitlines()) == 13
-    again = run_trials(subject(), 6, out=out, test_seed=3)  # fewer than there are
-    assert np.array_equal(again.present, whole.present[:6])
+    with pytest.raises(InvalidInputError, match="runs, line 8: expected 6 runs at most, got 12"):
+        run_trials(subject(), 6, out=out, test_seed=3)  # fewer than there are: a choice among them
 
 
 @pytest.mark.parametrize("content", ["{}\n", "not JSON\n", '{"audited": "other"}\n', "[1]\n2\n"])
@@ -76,8 +76,47 @@ def test_a_damaged_run_is_refused(tmp_path):
     run = json.loads(lines[2])
     del run["noise"]
     out.write_text("\n".join([*lines[:2], json.dumps(run), lines[3]]) + "\n")
-    with pytest.raises(InvalidInputError, match="the file of an audit of the same plan"):
+    with pytest.raises(InvalidInputError, match="runs, line 3: expected a finished run"):
         run_trials(subject(), 4, out=out)
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        (lambda run: run["scores"][0].__setitem__(0, float("nan")), "scores: expected finite"),
+        (lambda run: run["scores"][0].__setitem__(1, float("inf")), "scores: expected finite"),
+        (lambda run: run["scores"][0].__setitem__(1, 10**400), "scores: expected finite"),
+        (lambda run: run["scores"].pop(), "expected present, scores and noise of shapes"),
+        (lambda run: run["scores"][0].pop(), "expected a finished run"),
+        (lambda run: run["present"].pop(), "expected present, scores and noise of shapes"),
+        (lambda run: run["present"].__setitem__(0, 2), "present: expected 0 or 1"),
+        (lambda run: run["present"].__setitem__(0, 0.5), "present: expected 0 or 1"),
+        (lambda run: run["noise"].pop(), "expected present, scores and noise of shapes"),
+        (lambda run: run["noise"].__setitem__(1, float("nan")), "noise: expected finite"),
+        (lambda run: run["noise"].__setitem__(1, -1.0), "noise: expected no number below 0"),
+        (lambda run: run.update(more=1), "expected present, scores and noise of shapes"),
+    ],
+)
+def test_a_line_that_is_no_run_is_refused_by_its_number(tmp_path, change, finding):
+    out = tmp_path / "runs"
+    run_trials(subject(), 3, out=out, test_seed=1)
+    lines = out.read_text().splitlines()
+    run = json.loads(lines[2])
+    change(run)
+    text = "\n".join([*lines[:2], json.dumps(run), lines[3]]).replace("Infinity", "1e999") + "\n"
+    out.write_text(text)
+    with pytest.raises(InvalidInputError, match="runs, line 3.*" + finding):
+        run_trials(subject(), 4, out=out, test_seed=1)
+    assert out.read_text() == text
+
+
+def test_a_run_that_is_there_twice_is_refused(tmp_path):
+    out = tmp_path / "runs"
+    run_trials(subject(), 3, out=out, test_seed=1)
+    lines = out.read_text().splitlines()
+    out.write_text("\n".join([*lines, " " + lines[2]]) + "\n")
+    with pytest.raises(InvalidInputError, match="line 5: expected a run of its own, got that of l"):
+        run_trials(subject(), 8, out=out, test_seed=1)
 
 
 @pytest.mark.parametrize(

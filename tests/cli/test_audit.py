@@ -17,6 +17,7 @@ from privmix import cli, dpsgd
 from privmix.accounting import Risk
 from privmix.planning.plan import ReleasePlan
 from privmix.planning.solve import plan_release
+from privmix.preprocess import Center, UnitNorm
 
 
 @pytest.fixture
@@ -62,7 +63,8 @@ def test_an_audit_is_kept_and_gone_on_with(run, plan_file, tmp_path):
     report = tmp_path / "audit.json"
     run("audit", plan_file, "--runs", 16, "--out", report)
     runs = (tmp_path / "audit.json.runs").read_text()
-    run("audit", plan_file, "--runs", 24, "--out", report)
+    _, err = run("audit", plan_file, "--runs", 24, "--out", report)
+    assert f"16 of 24 runs taken from {report}.runs, not run again" in err
     more = (tmp_path / "audit.json.runs").read_text()
     assert more.startswith(runs) and len(more.splitlines()) == 25
     assert json.loads(report.read_text())["num_runs"] == 24
@@ -83,7 +85,25 @@ def test_a_release_is_audited_by_its_certificate(run, tmp_path):
     x, y = make_data(make_schema(), 60)
     privmix.release(x, y, plan, out=tmp_path / "made", test_seed=0)
     out, _ = run("audit", tmp_path / "made", "--runs", 8, "--json")
-    assert json.loads(out)["epsilon"] == pytest.approx(plan.epsilon, rel=1e-5)
+    told = json.loads(out)
+    assert told["epsilon"] == pytest.approx(plan.epsilon, rel=1e-5) and told["private"] is False
+    out, _ = run("audit", tmp_path / "made", "--runs", 8, "--out", tmp_path / "audit.json")
+    assert out.startswith("NOT PRIVATE: made with a test seed") and "code of its plan" in out
+    assert json.loads((tmp_path / "audit.json").read_text())["private"] is False
+
+
+def test_charged_preprocessing_is_said_to_be_left_out(run, tmp_path):
+    plan = plan_release(
+        make_schema(num_records=2000),
+        target_epsilon=2.0,
+        target_delta=1e-5,
+        design="stratified",
+        preprocessing=[Center(budget_share=0.1), UnitNorm()],
+    )
+    (tmp_path / "plan.json").write_text(plan.to_json())
+    out, err = run("audit", tmp_path / "plan.json", "--runs", 8)
+    assert "note: charged preprocessing (center) was not run" in out and "taken from" not in err
+    assert "with preprocessing it is " in out
 
 
 def test_a_model_is_audited_by_its_certificate_in_one_run(run, tmp_path):

@@ -50,3 +50,13 @@ def test_what_it_refuses(made, tmp_path):
         done = run(*words)
         assert done.exit_code != 0 and reason in str(done.exception)
     assert (tmp_path / "there.html").read_text() == "mine"
+
+
+def test_what_protects_nobody_gets_a_stamped_page_as_the_help_says(tmp_path):
+    plan = make_plan(make_schema(), "poisson", 2.0, mix_size=6, num_mixtures=20)
+    privmix.release(*make_data(plan.data_schema, 60), plan, out=tmp_path / "r", test_seed=0)
+    done = run(tmp_path / "r", "--out", tmp_path / "page.html")
+    assert done.exit_code == 0 and "NOT PRIVATE" in done.stderr
+    assert "NOT PRIVATE" in (tmp_path / "page.html").read_text()
+    told = " ".join(run("--help").stdout.split())
+    assert "protects nobody, of a test seed or for research, gets one that is stamped" in told

@@ -53,6 +53,7 @@ def test_files_open_elsewhere_and_say_what_they_are(release, tmp_path, ending):
     assert stated["release"] == "release" and stated["guarantee"].startswith("NOT PRIVATE")
     assert "NOT PRIVATE" in result.stderr
     assert stated["private"] is False  # a test seed's
+    assert stated["verified"] is True and due.facts.verified is False  # only the command checks
     assert stated["file_sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
     assert str(tmp_path) not in json.dumps(stated)
 
@@ -68,6 +69,7 @@ def test_the_same_seed_gives_the_same_file(release, tmp_path):
     "words",
     [
         ("--num-records", "0", "--out", "{}/a.csv"),
+        ("--num-records", "100000001", "--out", "{}/a.csv"),
         ("--num-records", "10", "--out", "{}/a.txt"),
         ("--num-records", "10", "--out", "{}/there.csv"),
         ("--num-records", "10", "--out", "{}/no/a.csv"),

@@ -92,6 +92,7 @@ def audit(tmp_path) -> Path:
     import json
 
     path = tmp_path / "audit.json"
-    told = {"epsilon": 2.0, "lower_bound": 0.4, "confidence": 0.95, "verdict": "<b>sound</b>"}
+    told = {"epsilon": 2.0, "lower_bound": 0.4, "confidence": 0.95, "verdict": "consistent"}
+    told["findings"] = ["<b>sound</b>"]
     path.write_text(json.dumps(told))
     return path

@@ -47,7 +47,8 @@ def pages(released, for_tests, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     classes = json.loads((released / "certificate.json").read_text())["schema"]["classes"]
     scores = {"accuracy": 0.5, "recall": dict.fromkeys(classes, 0.5), "num_test_records": 9}
-    told = {"epsilon": 2, "lower_bound": 0.1, "confidence": 0.9, "verdict": classes[0]}
+    told = {"epsilon": 2, "lower_bound": 0.1, "confidence": 0.9, "verdict": "consistent"}
+    told["findings"] = [classes[0]]
     for name, value in (("scores", scores), ("audit", told)):
         (folder / f"{name}.json").write_text(json.dumps(value))
     full = report_facts(

@@ -13,7 +13,7 @@ from privmix.auditing.audit import AuditReport
 from privmix.report.measurements import read_audit, read_ledger, read_utility
 from privmix.running.ledger import Ledger
 
-AUDIT = {"epsilon": 1.0, "lower_bound": 0.2, "confidence": 0.95, "verdict": "sound"}
+AUDIT = {"epsilon": 1.0, "lower_bound": 0.2, "confidence": 0.95, "verdict": "consistent"}
 
 
 def write(path, value):
@@ -63,6 +63,28 @@ def test_what_is_no_evaluation_is_refused(tmp_path, content):
         read_utility(write(tmp_path / "e.json", content))
 
 
+@pytest.mark.parametrize(
+    ("changed", "place"),
+    [
+        ({"accuracy": 1.5}, "accuracy: expected"),
+        ({"accuracy": -0.1}, "accuracy: expected"),
+        ({"auc": 2}, "auc: expected"),
+        ({"recall": {"a": 0.5, "b": 7.0}}, r"recall\['b'\]: expected"),
+        ({"accuracy_interval": [0.6, 0.9]}, "accuracy_interval: expected ends about accuracy, 0.5"),
+        ({"accuracy_interval": [0.9, 0.1]}, "accuracy_interval: expected ends about accuracy, 0.5"),
+        ({"accuracy_interval": [0.4, 1.1]}, "accuracy_interval: expected a finite number"),
+        ({"accuracy_interval": [0.4]}, "accuracy_interval: expected two numbers"),
+        ({"log_loss_interval": [3.0, 4.0]}, "log_loss_interval: expected ends about log_loss, 2.5"),
+    ],
+)
+def test_scores_that_cannot_be_are_refused_by_name(tmp_path, changed, place):
+    data = {"accuracy": 0.5, "accuracy_interval": [0.4, 0.6], "log_loss": 2.5, "r2": -3.0}
+    data |= {"coverage_error": 4.0, "num_test_records": 9}
+    assert len(read_utility(write(tmp_path / "sound.json", data)).measures) == 4
+    with pytest.raises(InvalidInputError, match=place):
+        read_utility(write(tmp_path / "e.json", data | changed))
+
+
 def test_a_pipe_is_no_evaluation(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InvalidInputError):
@@ -97,6 +119,8 @@ def test_what_the_audit_command_writes_is_read():
         {"confidence": 0},
         {"verdict": ""},
         {"verdict": 3},
+        {"verdict": "sound"},
+        {"verdict": "Violated"},
         {"findings": "all"},
     ],
 )

@@ -115,7 +115,9 @@ def test_what_was_given_is_shown(released, evaluation, audit, evil_names):
 
 
 def test_an_audit_that_contradicts_is_a_stamp(released, audit):
-    audit.write_text('{"epsilon": 9, "lower_bound": 7.5, "confidence": 0.99, "verdict": "broken"}')
+    audit.write_text(
+        '{"epsilon": 9, "lower_bound": 7.5, "confidence": 0.99, "verdict": "violated"}'
+    )
     page = ReadPage(report_page(report_facts(released, audit=audit)))
     stamps = [a for _, a in page.elements if a.get("class") == "stamp"]
     assert len(stamps) == 1 and "the guarantee does not hold as stated" in page.text

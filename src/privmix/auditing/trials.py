@@ -26,6 +26,7 @@ from privmix.rounds.residuals import Rounds
 
 _DIGITS = 9  # of a score
 _MOST_BYTES = 1 << 30
+_STATISTICS = 2  # of each canary: the likelihood ratio, and by how much rows spread
 
 
 class Subject(Protocol):
@@ -37,7 +38,7 @@ class Subject(Protocol):
         """Return a SHA-256 of all that is run, hexadecimal."""
 
     def run(self, present: NDArray[np.bool_], key: MasterKey) -> tuple[Array, NoiseTotals]:
-        """Return scores (A, statistics), and what the published noise adds up to."""
+        """Return scores (A, 2), and what the published noise adds up to."""
 
 
 class NoiseTotals(NamedTuple):
@@ -94,7 +95,7 @@ class Trials(NamedTuple):
 
     Attributes:
         present: (runs, A).
-        scores: (runs, A, statistics).
+        scores: (runs, A, statistics); of a subject's runs, two.
         noise: All runs' together.
 
     """
@@ -175,12 +176,20 @@ def run_trials(
         out: File of finished runs, a line each: an audit of the same subject goes on from there, and the
             file of another is refused.
         test_seed: For tests: repeatable runs.
-        progress: Called with (runs done, runs in all).
+        progress: Called with (runs done, runs in all), first with those that were taken from the file.
+
+    Raises:
+        InvalidInputError: The file of another audit, a line of it that is no run or one that was there
+            before, or more runs than are asked for, from which some would be chosen.
 
     """
     num_runs = _validate.integer("runs", num_runs)
     head = {"audited": subject.digest(), "canaries": subject.num_canaries, "test_seed": test_seed}
-    done = [] if out is None else list(_read(out, head))[:num_runs]
+    done = [] if out is None else list(_read(out, head, subject.num_canaries))
+    if len(done) > num_runs:
+        _validate.fail(f"{out}, line {num_runs + 2}", f"{num_runs} runs at most", len(done))
+    if progress is not None:
+        progress(len(done), num_runs)
     lines = _Lines(out, head)
     try:
         for number in range(len(done), num_runs):
@@ -216,7 +225,7 @@ def _rounded(scores: Array) -> Array:
 _Run = tuple[NDArray[np.bool_], Array, NoiseTotals]
 
 
-def _read(path: Path, head: dict[str, object]) -> Iterator[_Run]:
+def _read(path: Path, head: dict[str, object], num_canaries: int) -> Iterator[_Run]:
     """Yield finished runs; a last line that was cut off is left out."""
     if not path.exists():
         return
@@ -225,12 +234,40 @@ def _read(path: Path, head: dict[str, object]) -> Iterator[_Run]:
         lines = read_file(path, _MOST_BYTES, allowed).decode().split("\n")
         if json.loads(lines[0]) != head:
             _validate.fail(str(path), allowed, "another file")
-        for line in lines[1:-1]:
-            run = json.loads(line)
-            scores = np.array(run["scores"], dtype=np.float64)
-            yield np.array(run["present"], dtype=bool), scores, NoiseTotals(*run["noise"])
-    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+    except (ValueError, TypeError, UnicodeDecodeError, RecursionError):
         _validate.fail(str(path), allowed, "another file")
+    seen: dict[bytes, int] = {}
+    for number, line in enumerate(lines[1:-1], start=2):
+        position = f"{path}, line {number}"
+        run = _parse(position, line, num_canaries)
+        present, scores, noise = run
+        # Runs are drawn independently: one that is there twice was not run twice.
+        content = present.tobytes() + scores.tobytes() + np.array(noise, np.float64).tobytes()
+        if (first := seen.setdefault(content, number)) != number:
+            _validate.fail(position, "a run of its own", f"that of line {first}")
+        yield run
+
+
+def _parse(position: str, line: str, num_canaries: int) -> _Run:
+    """Return a run from its line, or fail: indicators, finite scores and counts, in their shapes."""
+    try:
+        found = json.loads(line)
+        present, scores, noise = (found[name] for name in ("present", "scores", "noise"))
+        shape = np.shape(present), np.shape(scores), np.shape(noise)
+        numbers = [np.asarray(part) for part in (present, scores, noise)]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        _validate.fail(position, "a finished run", "another line")
+    due = (num_canaries,), (num_canaries, _STATISTICS), (len(NoiseTotals._fields),)
+    if shape != due or set(found) != {"present", "scores", "noise"}:
+        _validate.fail(position, f"present, scores and noise of shapes {due}", shape)
+    if not all(type(one) is int and one in (0, 1) for one in present):
+        _validate.fail(f"{position}: present", "0 or 1 for each canary", "others")
+    for name, values in zip(("scores", "noise"), numbers[1:], strict=True):
+        if values.dtype.kind not in "if" or not np.isfinite(values).all():
+            _validate.fail(f"{position}: {name}", "finite numbers", "others")
+    if min(noise) < 0:
+        _validate.fail(f"{position}: noise", "no number below 0", min(noise))
+    return np.array(present, dtype=bool), numbers[1].astype(np.float64), NoiseTotals(*noise)
 
 
 class _Lines:

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from privmix import _validate
+from privmix.accounting.guarantee import Guarantee, number
+from privmix.accounting.rounding import rounded_up
 from privmix.cli._common import (
+    ERR,
     OUT,
     Json,
     app,
@@ -59,29 +62,62 @@ def audit_command(
     """
     from privmix.auditing import audit, audit_one_run
 
-    plan = _read_plan(source)
+    plan, guarantee = _read_plan(source)
     if one_run:
         refuse_beside("--one-run", {"runs": runs})
     finished = None if out is None else out.with_name(out.name + ".runs")
+    taken: list[int] = []
     if one_run:
         with status_line("running once"):
             report = audit_one_run(plan, confidence=confidence)
     else:
         with progress_bar("runs") as bar:
-            report = audit(plan, runs=runs, confidence=confidence, out=finished, progress=bar)
+
+            def tell(done: int, total: int) -> None:
+                if not taken:  # the first call is about the file
+                    taken.append(done)
+                    if done:
+                        ERR.print(f"{done} of {total} runs taken from {finished}, not run again")
+                bar(done, total)
+
+            report = audit(plan, runs=runs, confidence=confidence, out=finished, progress=tell)
+    told = report.to_dict()
+    if guarantee is not None:
+        told["private"] = guarantee.private
     if out is not None:
-        write_text(out, json.dumps(report.to_dict(), indent=2) + "\n")
+        write_text(out, json.dumps(told, indent=2) + "\n")
     if as_json:
-        print_json(report.to_dict())
+        print_json(told)
     else:
-        for line in report.lines():
+        for line in (*_stamp(guarantee), *report.lines(), *_left_out(plan)):
             OUT.print(line)
     if report.verdict == "violated":
         raise typer.Exit(1)
 
 
-def _read_plan(source: Path) -> ReleasePlan | TrainingPlan:
-    """Read a plan from its file, or from the certificate of what it made."""
+def _stamp(guarantee: Guarantee | None) -> list[str]:
+    """Return what to say first of an audit of what protects nobody: it ran the code with other keys."""
+    if guarantee is None or guarantee.private:
+        return []
+    return [f"{guarantee.statement}. What is audited is the code of its plan, with secret keys"]
+
+
+def _left_out(plan: ReleasePlan | TrainingPlan) -> list[str]:
+    """Say what the plan charges for that is not run, so that its cost is not in what is printed."""
+    from privmix.planning.plan import ReleasePlan
+    from privmix.preprocess import charged
+
+    if not isinstance(plan, ReleasePlan) or not (steps := charged(plan.preprocessing)):
+        return []
+    names = ", ".join(step.step for step in steps)
+    return [
+        f"note: charged preprocessing ({names}) was not run: the certified epsilon above is that of the "
+        f"mechanism alone; with preprocessing it is {number(rounded_up(plan.epsilon, 6))}"
+    ]
+
+
+def _read_plan(source: Path) -> tuple[ReleasePlan | TrainingPlan, Guarantee | None]:
+    """Read a plan from its file, or from the certificate of what it made, with what that guarantees."""
     from privmix.dpsgd.model_certificate import is_model_folder, read_certificate
     from privmix.planning.plan import ReleasePlan
     from privmix.publishing.release import Release
@@ -89,7 +125,9 @@ def _read_plan(source: Path) -> ReleasePlan | TrainingPlan:
     if not source.exists():
         _validate.fail(str(source), "a plan file, or a release or model folder", "nothing there")
     if is_model_folder(source):
-        return read_certificate(source).to_plan()
+        model = read_certificate(source)
+        return model.to_plan(), model.guarantee
     if source.is_dir():
-        return Release(source).certificate.to_plan()
-    return ReleasePlan.from_json(read_text(source), position=str(source))
+        certificate = Release(source).certificate
+        return certificate.to_plan(), certificate.guarantee
+    return ReleasePlan.from_json(read_text(source), position=str(source)), None

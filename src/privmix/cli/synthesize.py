@@ -11,7 +11,15 @@ import typer
 
 from privmix import _validate
 from privmix.accounting.guarantee import NotPrivateWarning
-from privmix.cli._common import Json, app, print_facts, print_json, progress_bar, warn_of
+from privmix.cli._common import (
+    Json,
+    app,
+    print_facts,
+    print_json,
+    progress_bar,
+    status_line,
+    warn_of,
+)
 
 _NAMED_PRIORS = ("counts", "estimated", "equal")
 _PRIORS = f"{', '.join(_NAMED_PRIORS)}, or a JSON list of numbers, one a class, such as [0.7, 0.3]"
@@ -47,13 +55,13 @@ def synthesize_command(
     from privmix.learners.synthesis import Synthesizer
     from privmix.learners.synthetic_file import check_target, write_synthetic
     from privmix.publishing.release import Release
-    from privmix.publishing.verification import check_files
+    from privmix.publishing.verification import require_stated
 
-    _validate.integer("--num-records", num_records)
+    _validate.size("num_records", num_records, position="--num-records")
     check_target(out)
     published = Release(folder)
-    if (changed := check_files(published)) != []:
-        _validate.fail(str(folder), "a release as it was sealed; see privmix verify", changed[0])
+    with status_line("checking the certificate"):
+        require_stated(published)
     warn_of(published.certificate.guarantee)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotPrivateWarning)  # it was said just now

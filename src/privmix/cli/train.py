@@ -68,7 +68,7 @@ def train_command(
     from privmix.learners import LEARNERS, save_model
     from privmix.learners.base import target_of
     from privmix.publishing.release import Release
-    from privmix.publishing.verification import check_files
+    from privmix.publishing.verification import require_stated
 
     if learner is not None:
         _validate.one_of("--learner", learner, LEARNERS)
@@ -90,8 +90,8 @@ def train_command(
     prior = _class_prior(class_prior)
     given = {"image_shape": shape, "epochs": epochs, "denoise": denoise}
     _set_options(made, learner, **given, class_prior=prior, class_weight=class_weight)
-    if (changed := check_files(published)) != []:
-        _validate.fail(str(folder), "a release as it was sealed; see privmix verify", changed[0])
+    with status_line("checking the certificate"):
+        require_stated(published)
     warn_of(published.certificate.guarantee)
     with status_line(f"training {learner}"), warnings.catch_warnings():
         warnings.simplefilter("ignore", NotPrivateWarning)  # it was said just now

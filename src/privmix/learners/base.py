@@ -158,6 +158,11 @@ def is_private(release: ReleaseLike) -> bool | None:
     return private
 
 
+def is_checked(release: ReleaseLike) -> bool:
+    """Whether its certificate was found to state what its parameters give; see ``Release.checked``."""
+    return bool(getattr(release, "checked", False))
+
+
 def class_prob(release: ReleaseLike) -> float:
     """Share of the rows that a class is eligible for (``hierarchical``); 1 for other designs."""
     value = getattr(getattr(release, "config", None), "class_prob", None)
@@ -175,6 +180,8 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
         feature_clip_norm_: The release's clip norm.
         certificate_digest_: Digest of the release's certificate, or None.
         private_: Whether the release protects anybody; None if it has no certificate.
+        verified_: Whether that certificate was checked before the learner was fitted: see
+            ``Release.checked``.
         extractor_: Identity of the release's feature extractor, or None.
         preprocessor_: What the release's records went through, or None; records to classify go
             through the same.
@@ -186,6 +193,7 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
     feature_clip_norm_: float
     certificate_digest_: str | None
     private_: bool | None
+    verified_: bool
     extractor_: ExtractorIdentity | None
     preprocessor_: Preprocessor | None
 
@@ -198,7 +206,7 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
             self.n_features_in_ = self.preprocessor_.num_inputs
         self.feature_clip_norm_ = release.feature_clip_norm
         self.certificate_digest_ = getattr(release, "certificate_digest", None)
-        self.private_ = is_private(release)
+        self.private_, self.verified_ = is_private(release), is_checked(release)
         self.extractor_ = getattr(getattr(release, "certificate", None), "extractor", None)
 
     def _remember_names(self, names: tuple[str, ...] | None) -> None:

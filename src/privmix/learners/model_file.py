@@ -53,7 +53,8 @@ class ModelHeader(FrozenModel):
     """What a model file says besides its weights; public, JSON.
 
     ``private`` is False for what was learnt from a release that protects nobody, and None where the
-    release had no certificate to say.
+    release had no certificate to say. ``verified`` is True where that certificate was found to state
+    what its own parameters give before the model was trained, as ``privmix train`` does.
     """
 
     format_version: Literal[1] = 1
@@ -65,6 +66,7 @@ class ModelHeader(FrozenModel):
     logit_scale: float
     certificate_digest: str | None
     private: bool | None
+    verified: bool = False
     extractor: ExtractorIdentity | None
     preprocessing: tuple[Step, ...] = ()
     facts: RecordFacts | None = None
@@ -110,6 +112,7 @@ def save_model(model: Learner, path: str | Path) -> None:
         logit_scale=getattr(model, "logit_scale_", 1.0),
         certificate_digest=model.certificate_digest_,
         private=model.private_,
+        verified=model.verified_,
         extractor=model.extractor_,
         target_bounds=_bounds_of(model),
         feature_names=None if names_in is None else tuple(names_in),
@@ -208,7 +211,7 @@ def load_model(path: str | Path) -> Learner:
     model.n_features_in_ = header.num_features if preprocessor is None else preprocessor.num_inputs
     model.feature_clip_norm_ = header.feature_clip_norm
     model.certificate_digest_, model.extractor_ = header.certificate_digest, header.extractor
-    model.private_ = header.private
+    model.private_, model.verified_ = header.private, header.verified
     if (names := header.feature_names) is not None and len(names) != model.n_features_in_:
         allowed = f"{model.n_features_in_} names"
         _validate.fail(f"{position}.feature_names", allowed, len(names))

@@ -21,6 +21,7 @@ from privmix.learners.base import (
     Matrix,
     ReleaseOrFolder,
     as_release,
+    is_checked,
     target_of,
 )
 from privmix.learners.record_model import (
@@ -62,6 +63,8 @@ class SyntheticFacts(FrozenModel):
         guarantee: The release's guarantee, which holds for the records as well: they are
             post-processing and cost nothing.
         private: False for a release made with a test seed.
+        verified: Whether the certificate was found to state what its own parameters give, as
+            ``privmix synthesize`` does before it draws; without that the guarantee is its word alone.
         target: What labels are.
         label_columns: Names of the label columns.
         num_records: How many records were asked for.
@@ -84,6 +87,7 @@ class SyntheticFacts(FrozenModel):
     certificate_digest: str | None
     guarantee: str | None
     private: bool
+    verified: bool = False
     target: Target
     label_columns: tuple[str, ...] = ()
     num_records: int
@@ -352,7 +356,7 @@ class Synthesizer:
 
     def chunks(self, num_records: int) -> Iterator[Chunk]:
         """Yield runs of records, at most 4,096 at a time, ``num_records`` in all."""
-        _validate.integer("num_records", num_records)
+        _validate.size("num_records", num_records)
         for number, start in enumerate(range(0, num_records, _CHUNK)):
             count = min(_CHUNK, num_records - start)
             random = np.random.Generator(np.random.PCG64([self.seed, number]))
@@ -418,6 +422,7 @@ class Synthesizer:
             certificate_digest=getattr(release, "certificate_digest", None),
             guarantee=None if certificate is None else certificate.guarantee.statement,
             private=certificate is not None and certificate.private,
+            verified=is_checked(release),
             target=self._target,
             label_columns=self.names,
             num_records=num_records,

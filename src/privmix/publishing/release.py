@@ -323,6 +323,8 @@ class Release(Table):
         certificate: Its certificate. Opening a release does not check it: ``privmix.verify`` does.
         certificate_digest: SHA-256 of the certificate's file.
         tables: The tables of the release, one but for ``hybrid`` and ``adaptive``.
+        checked: Whether its files and its certificate's statements were checked since it was opened, as
+            ``privmix train`` and ``privmix synthesize`` do.
 
     Example:
         >>> import numpy as np
@@ -349,6 +351,7 @@ class Release(Table):
         super().__init__(files, certificate, digest, parts)
         numbers = range(len(certificate.mechanism.components))
         self.tables = tuple(Table(files, certificate, digest, parts, i) for i in numbers)
+        self.checked = False
 
     def __repr__(self) -> str:
         c = self.certificate

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
+from privmix import _validate
 from privmix._validate import FrozenModel, InvalidInputError, printable
 from privmix.accounting.guarantee import Guarantee
 from privmix.foreign.files import MOST_JSON_BYTES, ForeignFolder
@@ -146,8 +147,38 @@ def _verified(folder: str | Path, find_origin: OriginCheck | None) -> Verificati
     )
 
 
+def require_stated(release: Release) -> None:
+    """Refuse a release whose certificate states something else than its own parameters give.
+
+    It is :func:`verify` but for the rows and the origin, and marks the release as ``checked``. One that
+    says itself that it protects nobody passes.
+
+    Raises:
+        InvalidInputError: The first thing that ``verify`` finds.
+
+    """
+    stamp = release.certificate.not_private()
+    found = [reason for reason in _statement_reasons(release) if reason not in stamp]
+    if found:
+        allowed = "a release as it was sealed; see privmix verify"
+        _validate.fail(str(release.folder), allowed, told(found)[0])
+    release.checked = True
+
+
 def _content_reasons(release: Release) -> list[str]:
-    """Check everything but the origin; what a check needs is checked before it."""
+    """Check everything but the origin."""
+    reasons = _statement_reasons(release)
+    if not reasons:
+        share = FALSE_ALARM / 3  # of at most two tables, and of preprocessing
+        reasons += _guarded(lambda: check_preprocessing(release, share))
+        for table in release.tables:
+            reasons += _guarded(lambda table=table: check_rows(table, share))
+        reasons += _guarded(lambda: check_rounds(release))
+    return reasons
+
+
+def _statement_reasons(release: Release) -> list[str]:
+    """Check files, certificate and card; what a check needs is checked before it."""
     file_reasons = _guarded(lambda: check_files(release))
     reasons = list(file_reasons)
     # A certificate that says more of its rows than its files hold is not worth an account.
@@ -157,12 +188,6 @@ def _content_reasons(release: Release) -> list[str]:
         reasons += _guarded(release.certificate.recheck)
     if not file_reasons:  # what is not the certified content is not worth a look
         reasons += _guarded(lambda: _check_content(release))
-    if not reasons:
-        share = FALSE_ALARM / 3  # of at most two tables, and of preprocessing
-        reasons += _guarded(lambda: check_preprocessing(release, share))
-        for table in release.tables:
-            reasons += _guarded(lambda table=table: check_rows(table, share))
-        reasons += _guarded(lambda: check_rounds(release))
     return reasons
 
 

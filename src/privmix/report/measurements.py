@@ -14,7 +14,23 @@ from privmix.running.ledger import Balance, Ledger
 
 _MOST_MEASURES = 60
 _MOST_LINES = 20
+_ROUNDING = 1e-9  # between a score and an end of its interval that are the same
+_VERDICTS = ("consistent", "violated")  # of ``privmix.auditing.AuditReport``
 _LONGEST_TEXT = 300
+# Scores in [0, 1] of ``privmix.learners.scores``, and those that are so for each class.
+_SHARES = (
+    "accuracy",
+    "majority_accuracy",
+    "balanced_accuracy",
+    "macro_f1",
+    "auc",
+    "calibration_error",
+    "mean_average_precision",
+    "label_ranking_average_precision",
+    "ranking_loss",
+    "recall",
+    "average_precision",
+)
 
 
 class Measure(FrozenModel):
@@ -49,7 +65,7 @@ class Audit(FrozenModel):
         epsilon: The claim.
         lower_bound: What attacks showed epsilon to be at least.
         confidence: Of the lower bound, in (0, 1).
-        verdict: The audit's own words; ``violated`` says that the guarantee does not hold.
+        verdict: ``consistent``, or ``violated``, which says that the guarantee does not hold.
         findings: Why, as the audit has it; perhaps nothing.
         contradicts: Whether it is violated, or the lower bound is above the certified epsilon.
         same_claim: Whether the claim is the certified epsilon.
@@ -98,7 +114,7 @@ def read_utility(path: str | Path) -> Utility:
     """Read what ``privmix evaluate --json`` printed.
 
     Raises:
-        InvalidInputError: Not such a file.
+        InvalidInputError: Not such a file, a share outside [0, 1], or a score outside its own interval.
 
     """
     data = _read(path, "the JSON of privmix evaluate --json")
@@ -108,12 +124,13 @@ def read_utility(path: str | Path) -> Utility:
         if key.endswith("_interval") or key.startswith("num_"):
             continue
         if _is_number(value):
-            ends = data.get(f"{key}_interval")
-            held = isinstance(ends, list) and len(ends) == 2 and all(map(_is_number, ends))
-            interval = (float(ends[0]), float(ends[1])) if held and ends is not None else None
+            _check_share(f"{path}: {key}", key, value)
+            interval = _interval(path, key, value, data.get(f"{key}_interval"))
             measures.append(Measure(name=_in_words(key), value=float(value), interval=interval))
         elif isinstance(value, dict) and all(_is_number(v) or v is None for v in value.values()):
             told = sorted((float(v), name) for name, v in value.items() if v is not None)
+            for share, name in told:
+                _check_share(f"{path}: {key}[{name!r}]", key, share)
             if told:
                 lines = [Measure(name=printable(name, _LONGEST_TEXT), value=v) for v, name in told]
                 parts[_in_words(key)] = tuple(lines[:_MOST_LINES])
@@ -128,6 +145,26 @@ def read_utility(path: str | Path) -> Utility:
     )
 
 
+def _check_share(position: str, key: str, value: float) -> None:
+    if key in _SHARES:
+        _validate.real(position, value, at_least=0.0, at_most=1.0)
+
+
+def _interval(path: str | Path, key: str, value: float, ends: object) -> tuple[float, float] | None:
+    """Return the interval of a score, or None without one; refuse one that the score is not in."""
+    if ends is None:
+        return None
+    position = f"{path}: {key}_interval"
+    if not isinstance(ends, list) or len(ends) != 2 or not all(map(_is_number, ends)):
+        _validate.fail(position, "two numbers", type(ends).__name__)
+    low, high = map(float, ends)
+    for end in (low, high):
+        _check_share(position, key, end)
+    if not low - _ROUNDING <= value <= high + _ROUNDING:
+        _validate.fail(position, f"ends about {key}, {value!r}", f"[{low!r}, {high!r}]")
+    return low, high
+
+
 def read_audit(path: str | Path, epsilon: float) -> Audit:
     """Read what ``privmix audit`` wrote: ``epsilon``, ``lower_bound``, ``confidence`` and ``verdict``.
 
@@ -138,16 +175,14 @@ def read_audit(path: str | Path, epsilon: float) -> Audit:
         epsilon: The certified epsilon, which it is compared with.
 
     Raises:
-        InvalidInputError: Not such a file, or a number out of range.
+        InvalidInputError: Not such a file, another verdict, or a number out of range.
 
     """
     data = _read(path, "the JSON of an audit")
     claim = _validate.real(f"{path}: epsilon", data.get("epsilon"), at_least=0.0)
     low = _validate.real(f"{path}: lower_bound", data.get("lower_bound"), at_least=0.0)
     sure = _validate.real(f"{path}: confidence", data.get("confidence"), above=0.0, below=1.0)
-    verdict = data.get("verdict")
-    if not isinstance(verdict, str) or not verdict.strip():
-        _validate.fail(f"{path}: verdict", "a text", type(verdict).__name__)
+    verdict = _validate.one_of(f"{path}: verdict", data.get("verdict"), _VERDICTS)
     findings = data.get("findings", [])
     if not isinstance(findings, list) or not all(isinstance(one, str) for one in findings):
         _validate.fail(f"{path}: findings", "a list of texts", type(findings).__name__)
@@ -155,9 +190,9 @@ def read_audit(path: str | Path, epsilon: float) -> Audit:
         epsilon=claim,
         lower_bound=low,
         confidence=sure,
-        verdict=printable(verdict, _LONGEST_TEXT),
+        verdict=verdict,
         findings=tuple(printable(one, _LONGEST_TEXT) for one in findings[:_MOST_LINES]),
-        contradicts=low > epsilon or verdict.strip().lower() == "violated",
+        contradicts=low > epsilon or verdict == "violated",
         same_claim=math.isclose(claim, epsilon, rel_tol=1e-5),
     )
 
