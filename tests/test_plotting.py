@@ -1,4 +1,5 @@
 import sys
+from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
@@ -132,11 +133,14 @@ def test_errors_of_designs_over_epsilon():
 
 
 def test_the_budget_over_time(tmp_path):
-    book = Ledger(tmp_path / "l.db").open_dataset("people\x1b", epsilon_limit=5.0, delta=1e-5)
+    book = Ledger(tmp_path / "l.db").open_dataset("people", epsilon_limit=5.0, delta=1e-5)
     for digest in "12":
-        book.record("people\x1b", GaussianEvent(noise_multiplier=8.0), digest=digest * 64)
-    balance = book.balance("people\x1b")
-    ax = plot_budget(balance)
+        book.record("people", GaussianEvent(noise_multiplier=8.0), digest=digest * 64)
+    balance = book.balance("people")
+    hostile = SimpleNamespace(  # as a ledger that was imported may have it
+        dataset_id="people\x1b", charges=balance.charges, epsilon_limit=balance.epsilon_limit
+    )
+    ax = plot_budget(hostile)
     used, points, limit = ax.lines
     assert list(points.get_ydata()) == [one.epsilon_spent for one in balance.charges]
     assert limit.get_ydata()[0] == 5.0 and "holds" in limit.get_label()
