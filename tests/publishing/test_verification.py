@@ -268,7 +268,8 @@ class TestRows:
         x = np.zeros((60, 8))
         x[:, 0], x[:, 1] = 0.5, -0.5
         release(x, np.arange(60) % 3, plan, out=tmp_path / "r")
-        assert reasons(tmp_path / "r") == "data: some direction varies less than the stated noise"
+        # What is drawn twice as large may make single rows larger than is due: then that is told too.
+        assert "data: some direction varies less than the stated noise" in reasons(tmp_path / "r")
 
 
 def test_reordered_labels_are_flagged(tmp_path, stratified_plan, monkeypatch):

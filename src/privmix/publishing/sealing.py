@@ -19,9 +19,8 @@ _FILE_TIME = 946684800
 class Sealable(FrozenModel):
     """Base of the certificates, whose words follow from what they state."""
 
-    _what: ClassVar[Literal["release", "model"]]
-
     if TYPE_CHECKING:  # each certificate has them among its own fields, in its own order
+        _what: ClassVar[Literal["release", "model"]]
         private: bool
         epsilon: float
         delta: float
