@@ -4,7 +4,8 @@
 
 Writes a file of ``-n`` random records of ``-d`` float32 features, runs ``privmix release`` on it as
 a process of its own with ``-T`` rows, and reads that process's peak from the operating system
-(``ru_maxrss``). ``-T`` should be enough for more than one sweep over the records: from then on memory
+(``ru_maxrss``, through a small process between: on Linux a process starts with the peak of the one
+that forked it). ``-T`` should be enough for more than one sweep over the records: from then on memory
 does not depend on it, and the time of the rows grows linearly. The time for ``--target-rows`` is that
 extrapolation. Fails if the peak is above ``--max-memory`` or above what the plan predicts.
 """
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -42,19 +42,22 @@ def write_input(folder: Path, n: int, d: int) -> None:
     (folder / "schema.json").write_text(json.dumps(facts | {"feature_clip_norm": 1.0}))
 
 
-def privmix(*arguments: str) -> list[str]:
-    return [sys.executable, "-c", "from privmix.cli import main; main()", *arguments]
+MEASURED = """
+import resource, subprocess, sys
+status = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
+raise SystemExit(status)
+"""
 
 
 def run(*arguments: str) -> tuple[float, int]:
     """Run a command; return its seconds and its peak memory in bytes."""
+    command = (sys.executable, "-c", "from privmix.cli import main; main()", *arguments)
     start = time.perf_counter()
-    child = subprocess.Popen(privmix(*arguments), stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        raise SystemExit(f"privmix {arguments[0]} failed with status {child.returncode}")
-    return time.perf_counter() - start, usage.ru_maxrss * 1024
+    told = subprocess.run((sys.executable, "-c", MEASURED, *command), stdout=subprocess.PIPE)
+    if told.returncode:
+        raise SystemExit(f"privmix {arguments[0]} failed with status {told.returncode}")
+    return time.perf_counter() - start, int(told.stdout)
 
 
 def compile_kernels(folder: Path) -> None:
