@@ -62,7 +62,7 @@ def predict_command(
     """Predict the labels of records. Costs nothing; what it writes tells of INPUT's records.
 
     The file has a row for each record, in their order: label, its probability and that of every class;
-    of a model of numbers, a column for each output.
+    of a model of numbers, a column for each output; of several labels, 0 or 1 and a probability for each.
 
     INPUT is raw where the model's certificate names an extractor, which is then applied, or a file of
     features that privmix extract made with it.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -158,20 +159,22 @@ class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def decision_function(self, inputs: ArrayLike) -> NDArray[np.float64]:
-        """Return scores, (count, num_classes)."""
-        self._check_names(inputs)
-        return self.model_.scores(inputs)
+        """Return (count, num_classes) scores; of two classes (count,), the second's minus the first's."""
+        scores = self._scores(inputs)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def predict_proba(self, inputs: ArrayLike) -> NDArray[np.float64]:
         """Return class probabilities, (count, num_classes)."""
-        scores = self.decision_function(inputs)
-        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+        return np.asarray(softmax(self._scores(inputs), axis=1))
 
     def predict(self, inputs: ArrayLike) -> NDArray[Any]:
         """Return the likeliest class of each input."""
+        best = self._scores(inputs).argmax(axis=1)
+        return np.asarray(self.classes_[best])
+
+    def _scores(self, inputs: ArrayLike) -> NDArray[np.float64]:
         self._check_names(inputs)
-        return self.model_.predict(inputs)
+        return self.model_.scores(inputs)
 
     def _check_names(self, inputs: ArrayLike) -> None:
         check_is_fitted(self, "model_")

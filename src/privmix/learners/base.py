@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -279,18 +279,26 @@ class LinearClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[misc]
 
         Returns:
             (count, K) scores; for two classes (count,), the second's minus the first's, as in
-            scikit-learn.
+            scikit-learn. Of several labels the (count, K) logits of each.
 
         Raises:
             InvalidInputError: Another shape, or a value that is not finite (names the row).
 
         """
         scores = self._scores(features)
-        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+        two = scores.shape[1] == 2 and self.target_ != "multilabel"
+        return scores[:, 1] - scores[:, 0] if two else scores
 
     def predict(self, features: ArrayLike) -> NDArray[Any]:
-        """Return the (count,) classes of highest score; arguments as ``decision_function``."""
+        """Return the (count,) classes of highest score; arguments as ``decision_function``.
+
+        Of several labels: (count, K) integers, 1 for each label that is likelier than not, of which a
+        record may have any number. ``score`` is then the share of the records whose labels are all
+        right, as in scikit-learn.
+        """
         scores = self._scores(features)
+        if self.target_ == "multilabel":
+            return np.asarray(scores > 0, dtype=np.int64)
         return np.asarray(self.classes_[scores.argmax(axis=1)])
 
     def predict_proba(self, features: ArrayLike) -> Matrix:
@@ -298,9 +306,11 @@ class LinearClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[misc]
 
         ``NoiseAwareClassifier`` finds ``logit_scale_`` from the release, so that they are calibrated
         as far as the release allows; for the other learners it is 1, and nothing calibrates them.
-        Arguments as ``decision_function``.
+        Of several labels: the probability of each. Arguments as ``decision_function``.
         """
         scores = self._scores(features)
+        if self.target_ == "multilabel":
+            return np.asarray(expit(scores))
         return np.asarray(softmax(self.logit_scale_ * scores, axis=1))
 
     def _scores(self, features: ArrayLike) -> Matrix:

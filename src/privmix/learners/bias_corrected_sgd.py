@@ -18,9 +18,11 @@ from privmix.learners.base import (
     Vector,
     as_release,
     target_bounds,
+    target_of,
 )
 from privmix.learners.population import check_varies
 from privmix.learners.regression import REGRESSION_DESIGNS
+from privmix.learners.several_labels import label_logits
 
 _EPOCHS = 20
 _WARM_UP = 2.0  # epochs before the step size falls
@@ -133,7 +135,7 @@ class BiasCorrectedSGDClassifier(_BiasCorrectedSGD, LinearClassifier):
 
     The class of the largest predicted weight wins. For ``signed`` rows the model has no intercept.
     Probabilities are the softmax of the scores, which nothing calibrates. ``NoiseAwareClassifier`` is more
-    accurate; this is the papers' method, in memory of order K d.
+    accurate; this is the papers' method, in memory of order K d (of several labels d x d).
 
     Args: those of ``BiasCorrectedSGDRegressor``.
 
@@ -145,7 +147,10 @@ class BiasCorrectedSGDClassifier(_BiasCorrectedSGD, LinearClassifier):
         """Learn from a release; arguments and errors as ``BiasCorrectedSGDRegressor.fit``."""
         release = as_release(release)
         weights, x_mean, y_mean = self._fitted(release)
-        self._keep(release, weights, y_mean - weights @ x_mean)
+        intercept = y_mean - weights @ x_mean
+        if target_of(release) == "multilabel":
+            weights, intercept = label_logits(release, weights, intercept)
+        self._keep(release, weights, intercept)
         return self
 
 

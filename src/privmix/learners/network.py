@@ -217,7 +217,12 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
                 self.progress(epoch + 1, self.epochs, total / len(x))
 
     def decision_function(self, features: ArrayLike) -> Matrix:
-        """Return the (count, K) logits of records; errors as ``LinearClassifier``."""
+        """Return logits of records; shape and errors as of ``LinearClassifier``."""
+        logits = self._logits(features)
+        two = logits.shape[1] == 2 and self.target_ != "multilabel"
+        return logits[:, 1] - logits[:, 0] if two else logits
+
+    def _logits(self, features: ArrayLike) -> Matrix:
         check_is_fitted(self, "module_")
         torch = require_torch()
         records = self._records(features).astype(np.float32)
@@ -228,14 +233,22 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         return np.concatenate(logits).astype(np.float64)
 
     def predict(self, features: ArrayLike) -> NDArray[Any]:
-        """Return the (count,) classes of highest logit; arguments as ``decision_function``."""
-        return np.asarray(self.classes_[self.decision_function(features).argmax(axis=1)])
+        """Return the (count,) classes of highest logit; arguments as ``decision_function``.
+
+        Raises:
+            InvalidInputError: Several labels a record, which a network ranks by ``predict_proba``.
+
+        """
+        if self.target_ == "multilabel":
+            allowed = "classes: of several labels a network knows their order alone (predict_proba)"
+            _validate.fail("release.target", allowed, self.target_)
+        return np.asarray(self.classes_[self._logits(features).argmax(axis=1)])
 
     def predict_proba(self, features: ArrayLike) -> Matrix:
         """Return (count, K) probabilities: the softmax of the logits, which nothing calibrates."""
         from scipy.special import softmax
 
-        return np.asarray(softmax(self.decision_function(features), axis=1))
+        return np.asarray(softmax(self._logits(features), axis=1))
 
 
 def _check_outputs(module: torch.nn.Module, example: torch.Tensor, release: ReleaseLike) -> None:

@@ -18,12 +18,14 @@ from privmix.learners.base import (
     ReleaseOrFolder,
     Vector,
     as_release,
+    target_of,
 )
 from privmix.learners.calibration import HeldOut, calibrate
 from privmix.learners.class_means import learn_class_means
 from privmix.learners.discriminant import learn_discriminant, learn_gaussian
 from privmix.learners.moments import RowMoments, class_means
 from privmix.learners.population import PopulationMoments, hybrid_moments, mixed_moments
+from privmix.learners.several_labels import label_logits
 from privmix.learners.shares import (
     PriorClassifier,
     Sizes,
@@ -199,7 +201,8 @@ class NoiseAwareClassifier(PriorClassifier):
     (``privmix.learners.calibration``): five folds of the rows, or class sums split in five by added
     noise. It is 0, and all classes equally likely, where nothing shows that the rule knows
     anything. With a class prior, log prior is added to the logits, so that ``decision_function``
-    returns logits and ``logit_scale_`` is 1.
+    returns logits and ``logit_scale_`` is 1. Of several labels, the logit of each is found from its
+    share of the records and from how its scores vary with it (``privmix.learners.several_labels``).
 
     Args:
         class_prior: Prior of the classes at prediction. None: the shares of the records, where the
@@ -251,13 +254,19 @@ class NoiseAwareClassifier(PriorClassifier):
         learn = _RULES[_validate.one_of("release.design", release.design, _RULES)]
         found = [(rule, calibrate(rule, judged, rule.shares)) for rule, judged in learn(release)]
         rule, calibration = min(found, key=lambda pair: pair[1].loss)
-        prior = prediction_prior(
+        several = target_of(release) == "multilabel"
+        if several and (self.class_prior, self.class_weight) != (None, None):
+            _validate.fail("class_prior, class_weight", "None for several labels", "others")
+        prior = None if several else prediction_prior(
             self.class_prior, self.class_weight, rule.shares, rule.class_sizes, release
         )
         scale, coef = calibration.scale, rule.weights
         intercept = calibration.attenuation * rule.intercept - rule.weights @ rule.center
         self.class_prior_ = prior
-        if prior is not None:
+        if several:
+            coef, intercept = label_logits(release, coef, intercept, calibration.attenuation)
+            scale = 1.0
+        elif prior is not None:
             coef, intercept = scale * coef, scale * intercept + np.log(prior)
             scale = 1.0
         self._keep(release, coef, intercept, scale)

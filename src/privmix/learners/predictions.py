@@ -25,7 +25,8 @@ def prediction_table(model: Any, features: Any) -> pa.Table:
         features: As the model's ``predict`` takes them.
 
     Returns:
-        Of numbers: a column for each output, by its name. Else ``label``, the likeliest class, its
+        Of numbers: a column for each output, by its name. Of several labels: one of 0 and 1 for each,
+        then ``probability of LABEL`` for each. Else ``label``, the likeliest class, its
         ``probability``, and ``probability of CLASS`` for each class.
 
     """
@@ -34,10 +35,13 @@ def prediction_table(model: Any, features: Any) -> pa.Table:
         return pa.table({str(name): found[:, k] for k, name in enumerate(model.output_names_)})
     shares = np.asarray(model.predict_proba(features))
     names = model.classes_.tolist()
+    likely = {f"probability of {name}": shares[:, k] for k, name in enumerate(names)}
+    if model.target_ == "multilabel":
+        labels = model.predict(features)
+        return pa.table({str(name): labels[:, k] for k, name in enumerate(names)} | likely)
     best = shares.argmax(axis=1)
     columns: dict[str, Any] = {
         "label": pa.array([names[k] for k in best]),
         "probability": shares[np.arange(len(best)), best],
     }
-    columns |= {f"probability of {name}": shares[:, k] for k, name in enumerate(names)}
-    return pa.table(columns)
+    return pa.table(columns | likely)

@@ -11,6 +11,7 @@ from sklearn.metrics import (
     accuracy_score,
     average_precision_score,
     coverage_error,
+    f1_score,
     label_ranking_average_precision_score,
     label_ranking_loss,
     mean_absolute_error,
@@ -22,6 +23,7 @@ from privmix import _validate
 from privmix.inputs.labels import LABEL_RULES, match_labels
 from privmix.learners.base import LinearRegressor
 from privmix.learners.class_metrics import class_metrics
+from privmix.learners.network import TorchNetworkClassifier
 from privmix.schema import Target
 
 
@@ -59,7 +61,8 @@ def score(
         against the heaviest class, over records with any weight, and the cross-entropy: the log loss
         weighted by the test weights. ``multilabel``: average precisions of each label over the records and their mean,
         and over the labels of each record the label ranking average precision, the ranking loss and
-        the coverage error. A label that no test record has, or a record without labels, has no average
+        the coverage error; of learners that predict labels (all but networks) also the subset accuracy
+        (of records whose labels are all right) and the micro F1. A label that no test record has, or a record without labels, has no average
         precision and is left out.
         ``regression``: R2, averaged over the outputs (None for fewer than two records, which have no
         variance), and of each the root of the mean squared error and the mean absolute error.
@@ -78,7 +81,12 @@ def score(
         return class_metrics(due, likely, classes, found=found, num_wrong=num_wrong)
     truth = _label_matrix(labels, model.target_, len(classes))
     shares = model.predict_proba(features)
-    return _soft(truth, shares) if model.target_ == "soft" else _multilabel(truth, shares, classes)
+    if model.target_ == "soft":
+        return _soft(truth, shares)
+    measured = _multilabel(truth, shares, classes)
+    if not isinstance(model, TorchNetworkClassifier):
+        measured |= _indicators(truth, model.predict(features))
+    return measured
 
 
 def _label_matrix(labels: ArrayLike, target: Any, width: int) -> NDArray[np.float64]:
@@ -120,6 +128,13 @@ def _soft(truth: NDArray[np.float64], shares: NDArray[np.float64]) -> dict[str, 
             accuracy_score(truth[known].argmax(axis=1), shares[known].argmax(axis=1))
         ),
         "cross_entropy": float(losses.sum() / truth.sum()),
+    }
+
+
+def _indicators(truth: NDArray[np.float64], found: NDArray[Any]) -> dict[str, Any]:
+    return {
+        "subset_accuracy": float(accuracy_score(truth, found)),
+        "micro_f1": float(f1_score(truth, found, average="micro", zero_division=0.0)),
     }
 
 

@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.learners.base import LinearClassifier, ReleaseLike, ReleaseOrFolder, as_release
+from privmix.learners.base import (
+    LinearClassifier,
+    ReleaseLike,
+    ReleaseOrFolder,
+    as_release,
+    target_of,
+)
+from privmix.learners.several_labels import label_logits
 
 Rows = NDArray[np.float32]
 Progress = Callable[[int, int, float], None]
@@ -104,7 +111,10 @@ class KLSoftmaxClassifier(LinearClassifier):
             if self.progress is not None:
                 self.progress(epoch + 1, epochs, loss / len(order))
         weights = model.weights.astype(np.float64)
-        self._keep(release, weights[:, :-1].copy(), weights[:, -1].copy())
+        coef, intercept = weights[:, :-1].copy(), weights[:, -1].copy()
+        if target_of(release) == "multilabel":
+            coef, intercept = label_logits(release, coef, intercept)
+        self._keep(release, coef, intercept)
         return self
 
 
