@@ -48,7 +48,8 @@ def compare_command(
     """Compare records with synthetic ones. For the data holder's eyes only: nothing here is private.
 
     Columns, correlations, shares of classes, models trained on either and tested on records, and
-    distances to the nearest record beside those of records not seen.
+    distances to the nearest record beside those of records not seen. Where a table has hashed columns,
+    synthetic records are features: the records are then compared as features, too.
 
     Examples:
         privmix compare patients.parquet synthetic.parquet --label died
@@ -58,7 +59,7 @@ def compare_command(
     """
     from privmix.comparing.measures import WARNING, compare
     from privmix.comparing.page import to_html, to_text
-    from privmix.comparing.sources import draw_columns, read_columns, read_synthetic
+    from privmix.comparing.sources import draw_columns, in_one_space, read_columns, read_synthetic
 
     if html is not None and html.exists():
         _validate.fail("--html", "a new file", f"{html}, which exists")
@@ -70,6 +71,7 @@ def compare_command(
             made = draw_columns(synthetic, max(records.num_rows, 1000), seed, label, facts)
         else:
             made = read_synthetic(synthetic, label, facts)
+        records = in_one_space(records, made, label, synthetic)
         found = compare(records, made, label, seed=seed)
     if html is not None:
         write_text(html, to_html(found), new=True)

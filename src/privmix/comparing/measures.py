@@ -96,7 +96,7 @@ def compare(real: pa.Table, synthetic: pa.Table, label: str, *, seed: int = 0) -
 
     Returns:
         ``columns``: 1 less the Kolmogorov-Smirnov distance of numbers, 1 less the total variation of
-        categories; ``correlations``: mean and largest difference; ``classes``: shares; ``models``: the
+        categories, of which all but the 30 commonest count as one; ``correlations``: mean and largest difference; ``classes``: shares; ``models``: the
         score on real records of models trained on real and on synthetic ones (balanced accuracy, or
         R2 of numbers); ``nearest``: medians and 5 % quantiles of the distance to the nearest record,
         and the share of synthetic records that are nearer than 5 % of records not seen are.
@@ -164,9 +164,26 @@ def _likeness(real: pa.ChunkedArray, synthetic: pa.ChunkedArray) -> dict[str, An
         distance = float(ks_2samp(one, other, method="asymp").statistic)
         means = {"real": float(one.mean()), "synthetic": float(other.mean())}
         return {"kind": "numeric", "likeness": 1 - distance, "mean": means, **found}
-    shares = _balance(real, synthetic)
-    distance = sum(abs(v["real"] - v["synthetic"]) for v in shares.values()) / 2
-    return {"kind": "categorical", "likeness": 1 - distance}
+    one, other = _common(one, other)
+    return {"kind": "categorical", "likeness": 1 - _apart(one, other)}
+
+
+def _common(one: Values, other: Values) -> tuple[Values, Values]:
+    """Keep the commonest categories of one side; the rest of either are one category.
+
+    Of thousands of categories two samples share few, however alike they are.
+    """
+    names, counts = np.unique(_as_texts(one), return_counts=True)
+    kept = names[np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES]]
+    first, second = (np.where(np.isin(x, kept), x, _OTHER) for x in map(_as_texts, (one, other)))
+    return first, second
+
+
+def _apart(one: Values, other: Values) -> float:
+    """Total variation of two samples of categories."""
+    names = np.union1d(one, other)
+    shares = [np.array([(values == name).mean() for name in names]) for values in (one, other)]
+    return float(np.abs(shares[0] - shares[1]).sum()) / 2
 
 
 def _balance(real: pa.ChunkedArray, synthetic: pa.ChunkedArray) -> dict[str, dict[str, float]]:
@@ -184,7 +201,10 @@ def _balance(real: pa.ChunkedArray, synthetic: pa.ChunkedArray) -> dict[str, dic
 
 
 def _texts(column: pa.ChunkedArray) -> Values:
-    values = _values(column)
+    return _as_texts(_values(column))
+
+
+def _as_texts(values: Values) -> Values:
     if values.dtype.kind != "f":
         return values
     return np.array([_MISSING if np.isnan(v) else f"{v:g}" for v in values], dtype=str)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +13,17 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from privmix import _validate
+from privmix.features.applying import apply_extractor
 from privmix.foreign.files import MOST_JSON_BYTES, read_file
 from privmix.inputs.columns import text_numbers
 from privmix.inputs.delimited import is_delimited, read_header, readable, scan_text, suffix_of
+from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.raw.cells import read_cells
 from privmix.learners.synthesis import synthesize
 from privmix.learners.synthetic_file import sidecar_path
+from privmix.publishing.release import Release
 from privmix.schema import Schema
+from privmix.schema.table import TableSchema
 
 _USUAL_LABEL = "label"
 
@@ -60,15 +65,19 @@ def read_synthetic(path: Path, label: str, schema: Schema | None = None) -> pa.T
     return _typed(_expanded(renamed), label, schema)
 
 
-def _label_beside(path: Path) -> str:
+def _facts_beside(path: Path) -> dict[str, Any]:
     beside = sidecar_path(path)
     if not beside.is_file():
-        return _USUAL_LABEL
+        return {}
     try:
         facts = json.loads(read_file(beside, MOST_JSON_BYTES))
     except ValueError:
-        return _USUAL_LABEL
-    names = facts.get("label_columns") if isinstance(facts, dict) else None
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _label_beside(path: Path) -> str:
+    names = _facts_beside(path).get("label_columns")
     known = isinstance(names, list) and len(names) == 1 and isinstance(names[0], str)
     return str(names[0]) if known and names is not None else _USUAL_LABEL
 
@@ -101,8 +110,40 @@ def draw_columns(
     folder: Path, num_records: int, seed: int, label: str, schema: Schema | None = None
 ) -> pa.Table:
     """Draw synthetic records from a release, as columns."""
-    drawn = synthesize(folder, num_records, seed=seed, label=label).to_arrow()
-    return _typed(drawn, label, schema)
+    made = synthesize(folder, num_records, seed=seed, label=label)
+    return _typed(made.to_arrow(), label, schema)
+
+
+def in_one_space(records: pa.Table, synthetic: pa.Table, label: str, source: Path) -> pa.Table:
+    """Return records as features where the synthetic ones are features, and not rows of the table.
+
+    A table with hashed columns cannot be drawn as rows. The extractor is the one that is named by
+    the release, or by the facts beside the file, ``source``; it is public, and so is what it computes.
+
+    Raises:
+        InvalidInputError: Records that the extractor cannot take; or synthetic records of what
+            a release's preprocessing left, which cannot be undone.
+
+    """
+    if len(set(records.column_names) & set(synthetic.column_names)) > 1:
+        return records
+    identity = _extractor_of(source)
+    if identity is None or identity.name != "tabular":
+        return records
+    vectors = apply_extractor(records.drop_columns([label]), identity)
+    names = [name for name in synthetic.column_names if name != label]
+    if vectors.shape[1] != len(names):
+        allowed = f"{vectors.shape[1]} features: the release's preprocessing cannot be undone"
+        _validate.fail(str(source), allowed, len(names))
+    columns = dict(zip(names, vectors.T, strict=True))
+    return pa.table(columns).append_column(label, records[label])
+
+
+def _extractor_of(source: Path) -> ExtractorIdentity | None:
+    if source.is_dir():
+        return Release(source).certificate.extractor
+    found = _facts_beside(source).get("extractor")
+    return None if found is None else ExtractorIdentity.from_json(json.dumps(found), str(source))
 
 
 def _typed(table: pa.Table, label: str, schema: Schema | None) -> pa.Table:
@@ -110,7 +151,7 @@ def _typed(table: pa.Table, label: str, schema: Schema | None) -> pa.Table:
     if schema is None:
         return table
     labels = table[label]
-    if schema.table is not None:
+    if schema.table is not None and not _is_vectors(table, schema.table):
         typed = read_cells(table, schema.table).table
     else:
         typed = table.drop_columns([label])
@@ -126,6 +167,11 @@ def _typed(table: pa.Table, label: str, schema: Schema | None) -> pa.Table:
         numbers = text_numbers(Path(label), pa.table({label: labels}), schema.text_format)
         labels = pa.array(numbers[:, 0])
     return typed.append_column(label, labels)
+
+
+def _is_vectors(table: pa.Table, columns: TableSchema) -> bool:
+    """Whether a table holds synthetic features, none of the schema's columns."""
+    return not {column.name for column in columns.columns} & set(table.column_names)
 
 
 def _arrays(path: Path, label: str) -> pa.Table:

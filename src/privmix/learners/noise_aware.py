@@ -25,7 +25,7 @@ from privmix.learners.class_means import learn_class_means
 from privmix.learners.discriminant import learn_discriminant, learn_gaussian
 from privmix.learners.moments import RowMoments, class_means
 from privmix.learners.population import PopulationMoments, hybrid_moments, mixed_moments
-from privmix.learners.several_labels import label_logits
+from privmix.learners.several_labels import learn_labels
 from privmix.learners.shares import (
     PriorClassifier,
     Sizes,
@@ -191,6 +191,9 @@ class NoiseAwareClassifier(PriorClassifier):
     signal is about n/(4 K d) clip norms squared per direction against a squared noise multiplier
     of a few to hundreds.
 
+    **Several labels** of a record. Each is a regression of its own, as of ``NoiseAwareRegressor``, whose
+    predictions become its logit (``privmix.learners.several_labels``); priors are the labels' shares.
+
     ``adaptive``. The rounds have trained a model themselves: as ``AdaptiveClassifier``.
 
     Edge cases: more features than rows or records, a class without records (its offset is noise
@@ -201,8 +204,7 @@ class NoiseAwareClassifier(PriorClassifier):
     (``privmix.learners.calibration``): five folds of the rows, or class sums split in five by added
     noise. It is 0, and all classes equally likely, where nothing shows that the rule knows
     anything. With a class prior, log prior is added to the logits, so that ``decision_function``
-    returns logits and ``logit_scale_`` is 1. Of several labels, the logit of each is found from its
-    share of the records and from how its scores vary with it (``privmix.learners.several_labels``).
+    returns logits and ``logit_scale_`` is 1.
 
     Args:
         class_prior: Prior of the classes at prediction. None: the shares of the records, where the
@@ -251,22 +253,22 @@ class NoiseAwareClassifier(PriorClassifier):
             self.class_prior_ = learnt.class_prior
             self._keep(release, learnt.coef, learnt.intercept, learnt.logit_scale)
             return self
+        if target_of(release) == "multilabel":
+            if (self.class_prior, self.class_weight) != (None, None):
+                _validate.fail("class_prior, class_weight", "None for several labels", "others")
+            self.class_prior_ = None
+            self._keep(release, *learn_labels(release))
+            return self
         learn = _RULES[_validate.one_of("release.design", release.design, _RULES)]
         found = [(rule, calibrate(rule, judged, rule.shares)) for rule, judged in learn(release)]
         rule, calibration = min(found, key=lambda pair: pair[1].loss)
-        several = target_of(release) == "multilabel"
-        if several and (self.class_prior, self.class_weight) != (None, None):
-            _validate.fail("class_prior, class_weight", "None for several labels", "others")
-        prior = None if several else prediction_prior(
+        prior = prediction_prior(
             self.class_prior, self.class_weight, rule.shares, rule.class_sizes, release
         )
         scale, coef = calibration.scale, rule.weights
         intercept = calibration.attenuation * rule.intercept - rule.weights @ rule.center
         self.class_prior_ = prior
-        if several:
-            coef, intercept = label_logits(release, coef, intercept, calibration.attenuation)
-            scale = 1.0
-        elif prior is not None:
+        if prior is not None:
             coef, intercept = scale * coef, scale * intercept + np.log(prior)
             scale = 1.0
         self._keep(release, coef, intercept, scale)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from privmix import _validate
 from privmix.learners.base import Matrix, ReleaseLike, Vector
 from privmix.learners.population import target_moments
+from privmix.learners.regression import REGRESSION_DESIGNS, shrunk_least_squares
 
 # Where nothing shows that scores say anything, records keep their order by this much.
 _LEAST_ATTENUATION = 1e-3
@@ -13,8 +15,26 @@ _MOST_EXPLAINED = 0.99
 _LEAST_SHARE = 1e-4
 
 
+def learn_labels(release: ReleaseLike) -> tuple[Matrix, Vector]:
+    """Fit noise-aware least squares to each label, and return the labels' logits.
+
+    Least squares fit part of the noise: the coefficients' shrinkage tells how much.
+
+    Returns:
+        (K, d) and (K,): coefficients and intercepts of the logits.
+
+    """
+    _validate.one_of("release.design", release.design, REGRESSION_DESIGNS)
+    moments = target_moments(release)
+    coef, _ = shrunk_least_squares(moments, release.mix_size, release.sampling_prob)
+    covariance = moments.covariance - moments.noise * np.eye(coef.shape[1])
+    due = np.maximum((coef @ covariance * coef).sum(axis=1), 0.0)
+    seen = np.maximum((coef * moments.cross).sum(axis=1), np.finfo(float).tiny)
+    return label_logits(release, coef, np.zeros(len(coef)), np.minimum(due / seen, 1.0))
+
+
 def label_logits(
-    release: ReleaseLike, coef: Matrix, intercept: Vector, attenuation: float = 1.0
+    release: ReleaseLike, coef: Matrix, intercept: Vector, attenuation: Vector | float = 1.0
 ) -> tuple[Matrix, Vector]:
     """Turn scores into the logits of each label, by what the release's moments say about them.
 
@@ -29,7 +49,7 @@ def label_logits(
         coef: (K, d) weights of the scores.
         intercept: (K,) their intercepts.
         attenuation: Factor, from 0 to 1, by which the two means are closer than the rows that the
-            scores were fitted to say.
+            scores were fitted to say; one for each label, or for all.
 
     Returns:
         (K, d) and (K,): coefficients and intercepts of the logits.
@@ -47,7 +67,7 @@ def label_logits(
     values, basis = np.linalg.eigh(covariance)
     values = np.maximum(values, 0.0) + max(error, np.finfo(float).tiny)
     # Column k of the gap: the mean scores of records with label k, less those of the others.
-    gap = max(attenuation, _LEAST_ATTENUATION) * (coef @ moments.cross.T) / spread
+    gap = np.maximum(attenuation, _LEAST_ATTENUATION) * (coef @ moments.cross.T) / spread
     slope = (basis / values) @ (basis.T @ gap)
     explained = spread * (gap * slope).sum(axis=0)
     slope = slope / (1 - np.minimum(explained, _MOST_EXPLAINED))
