@@ -6,9 +6,12 @@ import json
 
 import numpy as np
 import pandas as pd
+import pytest
 from typer.testing import CliRunner
 
+import privmix
 from privmix.cli import app
+from privmix.features import make_extractor
 
 SCHEMA = {
     "classes": ["no", "yes"],
@@ -58,3 +61,32 @@ def test_the_schema_says_what_cells_mean(tmp_path):
     assert all(column["likeness"] > 0.85 for column in found["columns"].values()), found["columns"]
     assert abs(found["classes"]["yes"]["real"] - found["classes"]["yes"]["synthetic"]) < 0.1
     assert found["models"]["linear"]["synthetic"] > 0.9
+
+
+@pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
+def test_records_with_hashed_columns_are_compared_as_features(tmp_path, run):
+    """Such a table cannot be drawn as rows, from a release or into a file."""
+    schema = json.loads(json.dumps(SCHEMA))
+    town = {"name": "town", "type": "categorical", "num_buckets": 4}
+    schema["table"] = {"columns": [*schema["table"]["columns"], town]}
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    facts = privmix.Schema.from_json(json.dumps(schema))
+    towns = [f"town {i % 500}" for i in range(600)]
+    real = frame(0).assign(town=towns)
+    real.to_parquet(tmp_path / "real.parquet")
+    plan = privmix.plan_release(facts, target_epsilon=20.0, target_delta=1e-5, design="signed")
+    privmix.release(
+        real, real["died"], plan, out=tmp_path / "r", test_seed=1,
+        extractor=make_extractor("tabular", table=facts.table),
+    )  # fmt: skip
+    made = tmp_path / "made.parquet"
+    words = ("--num-records", 600, "--label", "died", "--out", made)
+    assert run("synthesize", tmp_path / "r", *words).code == 0
+    where = ("--schema", tmp_path / "schema.json")
+    for source, more in ((tmp_path / "r", ()), (tmp_path / "r", where), (made, ())):
+        words = (tmp_path / "real.parquet", source, *more, "--label", "died", "--json")
+        result = run("compare", *words)
+        assert result.code == 0 and "compared as features" in result.err
+        found = json.loads(result.out)
+        assert list(found["columns"]) == [f"x{i}" for i in range(facts.num_features)]
+        assert found["models"]["linear"]["synthetic"] > 0.9

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tracemalloc
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 import privmix
 from builders import make_data, make_plan, make_schema
 from privmix.cli import app
+from privmix.learners.synthesis import Synthesizer
+from privmix.learners.synthetic_file import write_synthetic
 
 # Releases of tests protect nobody, and say so.
 pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
@@ -135,3 +139,28 @@ def test_records_are_compared_with_a_file_or_a_release(release, tmp_path):
     assert warning not in second.stdout and second.stderr.count(warning) == 1
     again = run("compare", tmp_path / "real.npz", release.folder, "--html", page)
     assert isinstance(again.exception, privmix.InvalidInputError)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_memory_does_not_grow_with_the_records(release, tmp_path, ending):
+    """What Python and Arrow hold at most, after the first run of records and to the end."""
+    source = Synthesizer(release, seed=1)
+
+    def most(num_records: int) -> int:
+        held = []
+
+        def watch(*_: object) -> None:
+            held.append(tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes())
+
+        tracemalloc.start()
+        try:
+            write_synthetic(source, num_records, tmp_path / f"{num_records}.{ending}", watch)
+            return max(*held, tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+
+    few, many = (
+        most(16 * 4096),
+        most(48 * 4096),
+    )  # either file is longer than what is hashed at once
+    assert many < 1.2 * few

@@ -98,3 +98,15 @@ def test_files_of_every_kind_are_read(tmp_path):
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(privmix.InvalidInputError, match=r"\.parquet, \.csv or \.npz"):
         read_columns(tmp_path / "a.txt", "label")
+
+
+def test_a_column_of_many_categories_is_compared_by_the_commonest():
+    """Two samples share few of thousands of categories, and that is no sign that they differ."""
+    rng = np.random.default_rng(0)
+    rare = rng.integers(100, 5000, size=(3, 1500))
+    often = rng.random((3, 1500)) < 0.5
+    codes = np.where(often, rng.integers(5, size=(3, 1500)), rare).astype(str)
+    codes[2] = np.where(often[2], "7", codes[2])
+    tables = [table(seed, 1500).append_column("code", pa.array(codes[seed])) for seed in range(3)]
+    same, other = (compare(tables[0], made, "died")["columns"]["code"] for made in tables[1:])
+    assert same["likeness"] > 0.9 > 0.6 > other["likeness"]

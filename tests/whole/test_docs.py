@@ -154,6 +154,7 @@ def test_the_readme_runs(workplace):
         "docs/theory/notation.md",
         "docs/theory/random-allocation.md",
         "docs/how-to/choose-features.md",
+        "docs/how-to/predict-and-evaluate.md",
         "docs/how-to/preprocessing.md",
         "docs/how-to/tables.md",
         "docs/how-to/train-privately.md",

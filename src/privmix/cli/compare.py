@@ -71,7 +71,10 @@ def compare_command(
             made = draw_columns(synthetic, max(records.num_rows, 1000), seed, label, facts)
         else:
             made = read_synthetic(synthetic, label, facts)
-        records = in_one_space(records, made, label, synthetic)
+        columns = in_one_space(records, made, label, synthetic)
+        if columns is not records:
+            ERR.print("synthetic records are features: the records are compared as features")
+        records = columns
         found = compare(records, made, label, seed=seed)
     if html is not None:
         write_text(html, to_html(found), new=True)
