@@ -13,7 +13,7 @@ import pytest
 
 from commands import Result
 from extractors import make_images
-from privmix import Release, Schema, plan_release, release, verify
+from privmix import Release, Schema, load_model, plan_release, release, verify
 from privmix.features import make_extractor
 
 Image = pytest.importorskip("PIL.Image")
@@ -319,3 +319,18 @@ def test_bad_test_records_are_left_out(run, records, tmp_path, target):
     # In a release of the same features the option is named too.
     refused = run("release", "f.parquet", *schema, *label, *budget, "--out", "b")
     assert refused.code == 2 and "--on-bad-record zero" in refused.err
+
+
+@pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
+def test_a_model_predicts_raw_images(run, records, tmp_path):
+    """By the extractor that it names: from a file, and as Pillow images in Python."""
+    images, *_ = records("class")
+    words = (tmp_path / "raw.parquet", *RAW, "--schema", tmp_path / "schema.json")
+    ok(run("release", *words, "--label", "label", *BUDGET, "--test-seed", 1, "--out", "a"))
+    ok(run("train", "a", "--out", "m.safetensors"))
+    ok(run("predict", "m.safetensors", "raw.parquet", *RAW[:2], "--out", "p.parquet"))
+    model = load_model("m.safetensors")
+    found = model.predict([Image.fromarray(image) for image in images])
+    assert pq.read_table("p.parquet")["label"].to_pylist() == found.tolist()
+    vectors = make_extractor("pixels", size=6).transform(images)
+    assert np.array_equal(found, model.predict(vectors))
