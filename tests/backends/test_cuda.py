@@ -9,6 +9,7 @@ from privmix.backends import open_backend
 from privmix.clipping import FixedPoint
 from privmix.mixing import BlockSums
 from privmix.records.bounded import BoundedRecords
+from privmix.running.journal import RunTerms
 from privmix.sampling import Inclusions
 
 torch = pytest.importorskip("torch")
@@ -25,7 +26,7 @@ def test_bits_are_those_of_the_threads(tmp_path, task, device):
     records = bound_records(x, y, plan.data_schema)
     with CudaBackend(2, device) as backend:
         there = engine.release_records(
-            records, plan, out=tmp_path / "there", test_seed=1, backend=backend
+            records, plan, RunTerms(tmp_path / "there", test_seed=1), backend=backend
         )
     assert there.certificate_digest == here.certificate_digest
 
@@ -37,7 +38,7 @@ def test_units_and_labels_that_are_vectors(tmp_path, owned, device):
     records = bound_records(x, y, plan.data_schema, units=units)
     with CudaBackend(2, device) as backend:
         there = engine.release_records(
-            records, plan, out=tmp_path / "there", test_seed=1, backend=backend
+            records, plan, RunTerms(tmp_path / "there", test_seed=1), backend=backend
         )
     assert there.certificate_digest == here.certificate_digest
 

@@ -27,7 +27,7 @@ from privmix.mixer import Mixer
 from privmix.planning.plan import PrivacyUnit
 from privmix.preprocess import Center, Preprocessor, UnitNorm
 from privmix.rng import MasterKey
-from privmix.running.journal import RunFolder
+from privmix.running.journal import RunFolder, RunTerms
 from privmix.running.ledger import Ledger
 from privmix.spending import read_spent, together
 
@@ -392,7 +392,9 @@ def test_memory_changes_no_bit(design, target, tmp_path):
             )
             out = tmp_path / f"{number}-{in_memory}"
             made.append(
-                release_records(records, plan, out=out, test_seed=1, sums_bytes=1000, threads=2)
+                release_records(
+                    records, plan, RunTerms(out, test_seed=1), sums_bytes=1000, threads=2
+                )
             )
         assert made[0].certificate_digest == made[1].certificate_digest
 

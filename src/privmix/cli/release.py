@@ -153,7 +153,7 @@ def release_command(
     from privmix.features.kept import kept_features
     from privmix.inputs.extractor import FeaturesHeader
     from privmix.inputs.readers import open_labelled
-    from privmix.running.journal import RunFolder, check_out
+    from privmix.running.journal import RunFolder, RunTerms, check_out
     from privmix.running.ledger import ledger_charge
     from privmix.running.shared_store import store_location
 
@@ -284,11 +284,8 @@ def release_command(
             published = release_records(
                 records,
                 made,
-                out=target,
+                RunTerms(target, resume, charge, test_seed),
                 sums_bytes=sums_bytes,
-                resume=resume,
-                charge=charge,
-                test_seed=test_seed,
                 backend=place,
                 store=location,
                 extractor=None if header is None else header.extractor,

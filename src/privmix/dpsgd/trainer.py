@@ -54,12 +54,7 @@ from privmix.records.bounded import Progress
 from privmix.rng import MasterKey
 from privmix.running.durable import write_durably
 from privmix.running.finished import check_sealed, read_checked, warn_of_damage, write_checked
-from privmix.running.journal import (
-    Journal,
-    RunFolder,
-    check_out,
-    make_once,
-)
+from privmix.running.journal import Journal, RunFolder, RunTerms, check_out, make_once
 from privmix.running.ledger import ledger_charge
 from privmix.running.unrecorded import unrecorded
 from privmix.sampling import bernoulli_inclusions
@@ -261,7 +256,7 @@ def fit(
     silent = charge is not None or research or test_seed is not None or resume
     what = "privmix.dpsgd.fit"
     with nullcontext() if silent else unrecorded(plan.event, plan.delta, what):
-        make_once(target, begun, make, finish, resume=resume, charge=charge, test_seed=test_seed)
+        make_once(RunTerms(target, resume, charge, test_seed), begun, make, finish)
     return TrainedModel(target, model)
 
 
