@@ -589,7 +589,7 @@ FAULTS: list[Fault] = [
         ),
         (
             "a run is not charged",
-            "    charge(facts.run_id)\n",
+            "    terms.charge(facts.run_id)\n",
             "    pass\n",
         ),
     ),

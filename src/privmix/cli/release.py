@@ -37,11 +37,10 @@ from privmix.cli._common import (
 from privmix.cli._flags import DesignFlags, LedgerFlags, StepFlags, with_flags
 from privmix.cli._raw import (
     Device,
-    ExtractorSpec,
-    ImageColumn,
     MaxBadShare,
     MaxMissedShare,
-    TextColumn,
+    RawFlags,
+    SourceFacts,
     asked_shares,
     check_columns,
     check_owners,
@@ -82,9 +81,7 @@ def release_command(
     features_key: FeaturesKey = None,
     label_key: LabelKey = None,
     labels: Labels = None,
-    extractor: ExtractorSpec = None,
-    text_column: TextColumn = None,
-    image_column: ImageColumn = None,
+    raw: RawFlags,
     device: Device = None,
     design: Design = None,
     given: DesignFlags,
@@ -147,7 +144,8 @@ def release_command(
         --backend dask --scheduler tls://10.0.0.5:8786
 
     """
-    asked = locals()
+    asked = locals() | vars(raw)
+    extractor = raw.extractor
     from privmix.backends import open_backend
     from privmix.engine import read_records, recheck_plan, release_records
     from privmix.features.kept import kept_features
@@ -228,24 +226,20 @@ def release_command(
             records_of = open_raw(
                 source,
                 maker,
+                raw,
+                SourceFacts.of_schema(made.data_schema),
                 label=label,
-                text_column=text_column,
-                image_column=image_column,
                 unit_column=unit_column,
                 on_bad_record=on_bad_record,
-                max_bad_share=shares.bad,
-                max_missed_share=shares.missed,
-                target=made.data_schema.target,
-                classes=made.data_schema.classes,
-                form=made.data_schema.text_format,
+                shares=shares,
             )
             source = kept.enter_context(kept_features(target, tell)) / "features.parquet"
             unit_column = unit_column and "unit"
             many = 1 if made.data_schema.target == "class" else made.data_schema.num_classes
             label = [f"label{i}" for i in range(many)]
             extract_with_progress(records_of, maker, source, label=label, keep_parts=True)
-        elif text_column is not None or image_column is not None:
-            _validate.fail("--extractor", "an extractor for raw records", "nothing")
+        else:
+            raw.refuse_columns()
         header = FeaturesHeader.of_file(source)
         _check_vectors(source, header, made.data_schema, label, unit_column)
         data = open_labelled(

@@ -18,7 +18,6 @@ from pydantic import ConfigDict, Field, model_validator
 from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.accounting import Event, Reading
-from privmix.accounting.events import NeighboringRelation
 from privmix.accounting.stated import Statement, TradeoffCurve, statements
 from privmix.clipping import FixedPoint
 from privmix.inputs.extractor import ExtractorIdentity
@@ -29,7 +28,6 @@ from privmix.preprocess import Step
 from privmix.publishing.sealing import Sealable
 from privmix.schema import Schema
 
-FORMAT_VERSION: Literal[1] = 1
 FILE_NAME = "certificate.json"
 SIGNATURE_NAME = "certificate.json.sig"  # of the certificate's bytes, so no file that it lists
 
@@ -145,15 +143,6 @@ class Certificate(Sealable):
     _what: ClassVar[Literal["release", "model"]] = "release"
     _omitted_if_default: ClassVar[tuple[str, ...]] = ("unit_column", "max_records_per_unit")
 
-    format_version: Literal[1] = FORMAT_VERSION
-    private: bool
-    statement: str
-    privacy_unit: Literal["record", "unit"] = "record"
-    unit_column: str | None = None
-    max_records_per_unit: int | None = None
-    neighboring_relation: NeighboringRelation
-    epsilon: float
-    delta: float
     data_schema: Schema = Field(alias="schema")
     mechanism: ReleaseConfig
     event: Event
@@ -183,21 +172,11 @@ class Certificate(Sealable):
         private: bool,
         files: dict[str, str],
         extractor: ExtractorIdentity | None = None,
+        stated: Statement | None = None,
     ) -> Certificate:
-        """Certify a plan with a schema, accounting anew."""
-        stated, *_ = statements(plan.event, plan.delta)
-        return cls._state(plan, stated, private=private, files=files, extractor=extractor)
-
-    @classmethod
-    def _state(
-        cls,
-        plan: ReleasePlan,
-        stated: Statement,
-        *,
-        private: bool,
-        files: dict[str, str],
-        extractor: ExtractorIdentity | None,
-    ) -> Certificate:
+        """Certify a plan with a schema, accounting anew unless told what accountants say of it."""
+        if stated is None:
+            stated, *_ = statements(plan.event, plan.delta)
         if (schema := plan.data_schema) is None:
             _validate.fail("plan.schema", "a schema", "none")
         config = plan.mechanism
@@ -249,8 +228,12 @@ class Certificate(Sealable):
         """Recompute everything that follows from the parameters; return what does not hold."""
         plan = self.to_plan()
         dues = [
-            Certificate._state(
-                plan, stated, private=self.private, files=self.files, extractor=self.extractor
+            Certificate.for_plan(
+                plan,
+                private=self.private,
+                files=self.files,
+                extractor=self.extractor,
+                stated=stated,
             )
             for stated in statements(plan.event, plan.delta)
         ]
