@@ -178,13 +178,13 @@ def release(
     # A run that goes on was counted when it began, in this process or in another one.
     silent = charge is not None or test_seed is not None or resume
     spending = nullcontext() if silent else unrecorded(plan.event, plan.delta, "privmix.release")
-    with open_backend(backend, threads, scheduler, workers) as place, spending:
+    with open_backend(backend, threads, scheduler, workers) as opened, spending:
         return release_records(
             records,
             plan,
             RunTerms(target, resume, charge, test_seed),
             sums_bytes=sums_bytes,
-            backend=place,
+            backend=opened,
             store=location,
             extractor=None if extractor is None else extractor.identity,
             sign_key=sign_key,
@@ -267,21 +267,21 @@ def release_records(
     origin = b"" if extractor is None else extractor.content()
     context = hashlib.sha256(plan.digest() + records.digest() + origin).digest()
 
-    place = LocalBackend(threads) if backend is None else backend
+    opened = LocalBackend(threads) if backend is None else backend
     if plan.design == "adaptive":
-        _check_rounds_place(store)
+        _check_rounds_store(store)
     made_here = False
 
     def prepare(run: RunFolder) -> None:
         if store is not None and Path(store).is_relative_to(terms.out):
-            _validate.fail("store", "a place outside the release folder", store)
+            _validate.fail("store", "a path outside the release folder", store)
         if store is not None and not (run.folder / STATE_NAME).exists():
             SharedParts(location=store, token=fresh_name()).write(run)
         shared = SharedParts.of_run(run, store)
         if shared is not None:
             shared.store.claim()
             try:
-                place.check_store(shared.store)
+                opened.check_store(shared.store)
             finally:
                 shared.store.give_up()
 
@@ -292,12 +292,12 @@ def release_records(
         job = Job(plan.mechanism, mixed, key, sums_bytes=sums_bytes)
         shared = SharedParts.of_run(run, store)
         if isinstance(plan.mechanism, AdaptiveConfig):
-            write_rounds(folder, certificate, job, place, finished, progress)
+            write_rounds(folder, certificate, job, opened, finished, progress)
         elif shared is None:
             layout = part_layout(plan.mechanism)
-            write_parts(folder, plan, job, place, finished, progress, layout)
+            write_parts(folder, plan, job, opened, finished, progress, layout)
         else:
-            shared = write_shared_parts(run, plan, job, place, shared, progress)
+            shared = write_shared_parts(run, plan, job, opened, shared, progress)
         digests = {} if shared is None else shared.digests
         stamped = certificate.sealed(private=journal.private, files={})
         digest = _seal(folder, stamped, finished, digests)
@@ -325,7 +325,7 @@ def release_records(
     return Release(terms.out)
 
 
-def _check_rounds_place(store: str | None) -> None:
+def _check_rounds_store(store: str | None) -> None:
     """Refuse a store for rounds, each of which is read for the next."""
     if store is not None:
         allowed = "nothing for design adaptive; plan another, such as --design hybrid"

@@ -568,7 +568,7 @@ class TestRefusals:
 
     def test_workers_that_do_not_see_the_store(self, tmp_path):
         """Other processes have another memory."""
-        words = "a place that worker tls.* can read and write, got another place"
+        words = "a store that worker tls.* can read and write, got another store"
         self.refuse(tmp_path, words, workers=1, threads=1, store="memory://release")
         assert shared_store.Objects("memory://release").names() == []
 

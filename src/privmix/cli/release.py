@@ -213,7 +213,7 @@ def release_command(
         who=charged.who,
     )
     threads = made.most_threads(limit) if threads is None else threads
-    place = open_backend(backend, threads, scheduler, workers)
+    mixing = open_backend(backend, threads, scheduler, workers)
     unfinished = RunFolder(target).is_unfinished
     if charge is not None and not unfinished:
         charge.check()  # before the records are looked at
@@ -274,13 +274,13 @@ def release_command(
                 ERR.print("the features were not kept; privmix extract makes a file of them")
             return
         started = monotonic()
-        with place, progress_bar("rows") as progress:
+        with mixing, progress_bar("rows") as progress:
             published = release_records(
                 records,
                 made,
                 RunTerms(target, resume, charge, test_seed),
                 sums_bytes=sums_bytes,
-                backend=place,
+                backend=mixing,
                 store=location,
                 extractor=None if header is None else header.extractor,
                 sign_key=key,

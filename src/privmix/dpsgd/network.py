@@ -45,7 +45,7 @@ class Network:
             gradient is an ordinary backward pass. More: virtual batches of so many records through
             Opacus's per-sample gradients, which is faster for few augmentations on a GPU and
             takes memory for as many gradients as augmentations. It is allowed where the device
-            gives a record the same bits at every place of the batch, which is tried out first.
+            gives a record the same bits at every position of the batch, which is tried out first.
 
     """
 
@@ -196,7 +196,7 @@ class Network:
         return torch.cat(parts, dim=1)[: len(records)]
 
     def _check_positions(self, config: TrainingConfig) -> None:
-        """Refuse virtual batches if a record's gradient depends on its place or its companions."""
+        """Refuse virtual batches if a record's gradient depends on its position or its companions."""
         import torch
 
         size = self.records_per_call
@@ -225,7 +225,7 @@ class Network:
                     )
                     same &= bool(torch.equal(beside[turn], due[0]))
         if not same:
-            allowed = "1 here: gradients depend on a record's place in a batch on this device"
+            allowed = "1 here: gradients depend on a record's position in a batch on this device"
             _validate.fail("records_per_call", allowed, size)
 
 

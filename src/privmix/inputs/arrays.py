@@ -99,16 +99,16 @@ class FileSource:
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Read records ``start`` to ``stop``."""
         out = np.empty((stop - start, *self.shape[1:]), dtype=self.dtype)
-        place = self._offset + start * (out.nbytes // max(1, stop - start))
+        offset = self._offset + start * (out.nbytes // max(1, stop - start))
         view = memoryview(out.reshape(-1).view(np.uint8).data)
         while view:
             try:
-                count = os.preadv(self._file, [view], place)
+                count = os.preadv(self._file, [view], offset)
             except OSError as error:
                 _validate.fail(str(self._path), "a file that can be read", error.strerror)
             if count == 0:
-                _validate.fail(str(self._path), f"bytes from {place} on", "the end of the file")
-            view, place = view[count:], place + count
+                _validate.fail(str(self._path), f"bytes from {offset} on", "the end of the file")
+            view, offset = view[count:], offset + count
         return out
 
 

@@ -278,8 +278,8 @@ def _open_zarr(
             except _validate.InvalidInputError:
                 raise
             except (OSError, ValueError, RuntimeError) as error:
-                place = f"{path}: {features_key}[{first}]"
-                _validate.fail(place, "a chunk that can be read", str(error).splitlines()[0])
+                position = f"{path}: {features_key}[{first}]"
+                _validate.fail(position, "a chunk that can be read", str(error).splitlines()[0])
 
     held = 2 * rows * features.shape[1] * features.dtype.itemsize
     source = IteratedSource(features.shape, features.dtype, passes, held)
@@ -295,8 +295,8 @@ def _refuse_missing_chunks(path: Path, key: str, array: Any, first: int | None =
     sizes = array.shards or array.chunks
     counts = [-(-length // size) for length, size in zip(array.shape, sizes, strict=True)]
     rows = range(counts[0] if counts else 1) if first is None else [first // sizes[0]]
-    for place in itertools.product(rows, *map(range, counts[1:])):
-        name = array.metadata.encode_chunk_key(place if counts else ())
+    for chunk in itertools.product(rows, *map(range, counts[1:])):
+        name = array.metadata.encode_chunk_key(chunk if counts else ())
         file = path / array.path / name
         if not file.is_file():
             allowed = (

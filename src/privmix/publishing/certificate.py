@@ -35,7 +35,7 @@ _LIBRARIES = ("privmix", "cryptography", "numba", "numpy", "pyarrow", "scipy")
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}")
 # Of what follows by plain arithmetic: no more than what mathematical libraries differ in.
 _TOLERANCE = 1e-12
-_STATED = ("epsilon", "accountants", "tradeoff_curve")  # what accountants say, by its place
+_STATED = ("epsilon", "accountants", "tradeoff_curve")  # what accountants say, by its position
 
 
 def check_versions(found: Mapping[str, str], libraries: Collection[str]) -> None:
@@ -246,15 +246,15 @@ def disagreements(found: FrozenModel, dues: Sequence[FrozenModel]) -> list[str]:
     """Say where a certificate states what none of those does that its parameters give."""
     plain = [one.model_dump(exclude={"library_versions"}) for one in (found, *dues)]
     return [
-        f"certificate: {place} is {value}, but its parameters give {due}"
-        for place, value, due in differences(plain[0], plain[1:])
+        f"certificate: {position} is {value}, but its parameters give {due}"
+        for position, value, due in differences(plain[0], plain[1:])
     ]
 
 
 def differences(
     found: object, dues: Sequence[object], position: str = ""
 ) -> list[tuple[str, object, object]]:
-    """List (place, found, due) wherever a tree of plain data disagrees with all of several.
+    """List (position, found, due) wherever a tree of plain data disagrees with all of several.
 
     Statements of accountants must be exactly what one of the trees has; other numbers may differ
     from theirs in the last bits. What is due is told by the first of the trees.

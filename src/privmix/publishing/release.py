@@ -226,8 +226,8 @@ class Table:
                 it: other columns, other sizes, something beside the rows.
 
         """
-        for place, table in self.parts.read(self.number):
-            yield self._rows(place, table)
+        for position, table in self.parts.read(self.number):
+            yield self._rows(position, table)
 
     def iter_blocks(
         self,
@@ -412,8 +412,8 @@ class Release(Table):
         """
         _validate.one_of("release.design", self.design, ("adaptive",))
         weights = self.parts.read(WEIGHTS)
-        for rows, (place, table) in zip(self.tables[1].iter_rows(), weights, strict=True):
-            found = _matrix(place, table.column("features"), self.num_features)
+        for rows, (position, table) in zip(self.tables[1].iter_rows(), weights, strict=True):
+            found = _matrix(position, table.column("features"), self.num_features)
             yield rows._replace(weights=found)
 
     @property

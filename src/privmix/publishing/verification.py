@@ -278,10 +278,10 @@ def check_preprocessing(release: Release, false_alarm: float = FALSE_ALARM) -> l
         if content != preprocessor.to_bytes():
             reasons.append(f"{PREPROCESSING_NAME}: not written as privmix writes it")
     published = list(preprocessor.published())
-    for place, integers, stddev in published:
+    for position, integers, stddev in published:
         floor = chi2.ppf(false_alarm / len(published), integers.size)
         if float(np.square(integers / stddev).sum()) < floor:
-            reasons.append(f"{PREPROCESSING_NAME}: {place} varies less than the stated noise")
+            reasons.append(f"{PREPROCESSING_NAME}: {position} varies less than the stated noise")
     return reasons
 
 

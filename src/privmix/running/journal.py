@@ -406,7 +406,7 @@ def lock_folder(folder: Path, out: Path) -> int:
     Returns a descriptor, to be closed when the folder is no longer used.
 
     Raises:
-        InvalidInputError: A place that cannot be written to, or another run that has the folder.
+        InvalidInputError: A path that cannot be written to, or another run that has the folder.
 
     """
     path = folder / _LOCK_NAME
@@ -416,7 +416,7 @@ def lock_folder(folder: Path, out: Path) -> int:
         check_private(folder, out)
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        _validate.fail(f"out={out}", "a place in a writable folder", error.strerror)
+        _validate.fail(f"out={out}", "a path in a writable folder", error.strerror)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The run that had it may have removed the folder meanwhile, and a third begun in a new one.
@@ -458,12 +458,12 @@ def check_private(folder: Path, out: Path) -> None:
 def check_out(out: str | Path) -> Path:
     """Return the absolute path of a release folder that can be made, or fail."""
     try:
-        return _free_place(out)
+        return _free_path(out)
     except OSError as error:  # a name that is too long, a folder that is shut
-        _validate.fail(f"out={out}", "a place in a writable folder", error.strerror)
+        _validate.fail(f"out={out}", "a path in a writable folder", error.strerror)
 
 
-def _free_place(out: str | Path) -> Path:
+def _free_path(out: str | Path) -> Path:
     path = Path(out).absolute()
     free = "a folder that does not exist yet or is empty"
     if path.is_symlink():
@@ -473,7 +473,7 @@ def _free_place(out: str | Path) -> Path:
     if path.is_dir() and any(path.iterdir()):
         _validate.fail(f"out={out}", free, "a folder with files in it")
     if not path.parent.is_dir():
-        _validate.fail(f"out={out}", "a place in an existing folder", "no such folder")
+        _validate.fail(f"out={out}", "a path in an existing folder", "no such folder")
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        _validate.fail(f"out={out}", "a place in a writable folder", "one that is not writable")
+        _validate.fail(f"out={out}", "a path in a writable folder", "one that is not writable")
     return path

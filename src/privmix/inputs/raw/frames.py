@@ -74,7 +74,7 @@ def as_rows(frame: Any, used: Collection[str]) -> Rows | pa.Table:
             allowed = "columns of Arrow's types, integers of at most 64 bits among them"
             _validate.fail("records", allowed, str(error).splitlines()[0])
     columns = {
-        name: _column(frame.iloc[:, place]) for place, name in enumerate(names) if name in used
+        name: _column(frame.iloc[:, number]) for number, name in enumerate(names) if name in used
     }
     return Rows(columns, len(frame))
 
