@@ -27,7 +27,7 @@ from test_engine import OPTIONS, plan_for
 def small_runs(monkeypatch):
     """Shards of 16 records and pieces of 8; blocks of 8 rows."""
     monkeypatch.setattr(records, "_SHARD_BYTES", 16 * 2 * 5)
-    monkeypatch.setattr(records, "_PIECE_BYTES", 8 * 8 * 5)
+    monkeypatch.setattr(records, "_BATCH_BYTES", 8 * 8 * 5)
     monkeypatch.setattr(
         MixtureConfig,
         "blocks",
@@ -275,7 +275,7 @@ def test_preprocessed_records_make_the_same_files(tmp_path, width):
 
 
 def test_records_may_grow_so_wide_that_a_shard_is_no_whole_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "_PIECE_BYTES", 64 * 8 * 5)
+    monkeypatch.setattr(records, "_BATCH_BYTES", 64 * 8 * 5)
     schema = make_schema(num_records=200)
     plan = plan_release(
         schema,

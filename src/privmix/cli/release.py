@@ -288,7 +288,9 @@ def release_command(
             )
     if charge is not None and charge.receipt is not None:
         ERR.print(f"ledger: {charge.receipt.told('the release')}")
-    size = 4 * sum(part.num_mixtures * part.row_width for part in made.mechanism.components)
+    size = 4 * sum(
+        component.num_mixtures * component.row_width for component in made.mechanism.components
+    )
     ERR.print(
         f"{published.num_mixtures} rows, {size / 1e6:.1f} MB, in {monotonic() - started:.1f} s"
     )

@@ -90,8 +90,8 @@ def clipped_head_sum(
     threads = min(default_threads(), len(runs))
     shares = [runs[i::threads] for i in range(threads)]
     with torch_pool(threads) as pool:
-        for part in pool.map(add, shares):
-            total.merge(part)
+        for summed in pool.map(add, shares):
+            total.merge(summed)
     return total
 
 

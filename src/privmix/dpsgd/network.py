@@ -240,43 +240,45 @@ class NetworkGradients:
         self._buffers = Buffers(network.module)
 
     def clipped_sum(
-        self, units: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
+        self, indices: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
     ) -> NDArray[np.int64]:
         """See :class:`GradientSource`."""
         self._network.load(parameters)
         # Of the norm, not of the sensitivity: microbatches are clipped at C, too.
-        total = ClippedSum(self._num_parameters, self._config.clip_norm, self.grid.units)
-        for gradient in self._gradients(units, step):
+        total = ClippedSum(self._num_parameters, self._config.clip_norm, self.grid.scale)
+        for gradient in self._gradients(indices, step):
             total.add(gradient.cpu().numpy())
         return total.total
 
     def mean_gradients(
-        self, units: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
+        self, indices: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
     ) -> Iterator[Tensor]:
         """Yield each record's mean gradient before clipping: private, for research only."""
         self._network.load(parameters)
-        yield from self._gradients(units, step)
+        yield from self._gradients(indices, step)
 
-    def _gradients(self, units: NDArray[np.int32], step: int) -> Iterator[Tensor]:
+    def _gradients(self, indices: NDArray[np.int32], step: int) -> Iterator[Tensor]:
         if (size := self._network.records_per_call) > 1:
             with self._network.hooked() as sampled:
-                for start in range(0, len(units), size):
-                    some = [self._views_of(int(unit), step) for unit in units[start : start + size]]
+                for start in range(0, len(indices), size):
+                    some = [
+                        self._views_of(int(index), step) for index in indices[start : start + size]
+                    ]
                     yield from self._restored(self._network.gradients_together(sampled, some))
             return
-        for unit in units:
-            yield self._restored(self._network.gradient(*self._views_of(int(unit), step)))
+        for index in indices:
+            yield self._restored(self._network.gradient(*self._views_of(int(index), step)))
 
     def _restored(self, gradients: Tensor) -> Tensor:
         """Return what the module computed, and the module to what it was before."""
         self._buffers.restore()
         return gradients
 
-    def _views_of(self, unit: int, step: int) -> Augmented:
+    def _views_of(self, index: int, step: int) -> Augmented:
         views = self._views
         if self._config.microbatch_size == 2:
-            return views.of_pair(unit, step)
-        return views.of(unit, views.generator(unit, step))
+            return views.of_pair(index, step)
+        return views.of(index, views.generator(index, step))
 
 
 def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:

@@ -301,7 +301,7 @@ class Steps:
     ) -> None:
         records.check_sampled()
         self.config, self.source, self._key = config, source, key
-        self._num_units = math.ceil(records.count / config.microbatch_size)
+        self._num_microbatches = math.ceil(records.count / config.microbatch_size)
 
     def sample(self, step: int) -> NDArray[np.int32]:
         """Draw who takes part in a step: each independently, exactly with ``sampling_prob``."""
@@ -310,7 +310,7 @@ class Steps:
             self._key.stream("sample-extra", block=step),
             self.config.sampling_prob,
             1,
-            self._num_units,
+            self._num_microbatches,
         ).records
 
     def noiseless_sum(self, step: int, parameters: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -329,7 +329,7 @@ class Steps:
             noise_stddev(config.noise_multiplier, grid.sensitivity),
             total.size,
         )
-        return np.asarray(total / (grid.units * config.batch_size / config.microbatch_size))
+        return np.asarray(total / (grid.scale * config.batch_size / config.microbatch_size))
 
 
 def _train(

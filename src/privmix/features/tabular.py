@@ -104,7 +104,7 @@ class TabularExtractor(BaseExtractor):
             null = _null_rows(part, self.schema)
             for row, problem in sorted(wrong.items()):
                 if not null[row]:
-                    fail_record(f"records[{start + row}], {problem.part}", problem)
+                    fail_record(f"records[{start + row}], {problem.field}", problem)
             found = self._encode(cells)
             found[_null_rows(cells, self.schema)] = 0.0  # nothing in it, or texts for nothing
             features[start : start + part.num_rows] = found

@@ -51,13 +51,13 @@ class _Composite(FrozenModel):
 
     @property
     def neighboring_relation(self) -> NeighboringRelation:
-        """The relation of both parts."""
+        """The relation of both components."""
         return "add_or_remove_one"
 
     @property
     def event(self) -> Event:
-        """Both parts composed: every record may be in rows of either."""
-        return ComposedEvent(events=tuple(part.event for part in self.components))
+        """Both components composed: every record may be in rows of either."""
+        return ComposedEvent(events=tuple(component.event for component in self.components))
 
     @property
     def claimed_event(self) -> None:

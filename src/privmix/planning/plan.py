@@ -139,8 +139,8 @@ class ReleasePlan(FrozenModel):
     def _check(self) -> Self:
         _validate.delta("delta", self.delta)
         self.unit.check(self.mechanism.neighboring_relation)
-        for part in self.mechanism.components:
-            part.check_noise_range()
+        for component in self.mechanism.components:
+            component.check_noise_range()
         if (schema := self.data_schema) is not None:
             facts = record_facts(schema, self.mechanism.neighboring_relation)
             seen = step_facts(self.preprocessing, facts)
@@ -378,13 +378,15 @@ def claim(claimed_event: Event, delta: float) -> dict[str, Any]:
 def _disk_bytes(
     config: ReleaseConfig, schema: Schema | None, preprocessing: tuple[Step, ...]
 ) -> int:
-    def table(part: TableConfig) -> int:
-        numbers = part.row_width * (2 if part.design == "residual" else 1)  # rows and weights
-        return part.num_mixtures * (4 * numbers + (8 if part.labels == "public" else 0))
+    def table(component: TableConfig) -> int:
+        numbers = component.row_width * (
+            2 if component.design == "residual" else 1
+        )  # rows and weights
+        return component.num_mixtures * (4 * numbers + (8 if component.labels == "public" else 0))
 
     results = sum(_result_sizes(config, schema, preprocessing))
-    parts: tuple[TableConfig, ...] = config.components
-    return sum(map(table, parts)) + 8 * results + (64 << 10)
+    components: tuple[TableConfig, ...] = config.components
+    return sum(map(table, components)) + 8 * results + (64 << 10)
 
 
 def _result_sizes(

@@ -187,7 +187,9 @@ class Certificate(Sealable):
             data_schema=schema,
             mechanism=config,
             preprocessing=plan.preprocessing,
-            tables=tuple(TableFacts.for_config(part, schema) for part in config.components),
+            tables=tuple(
+                TableFacts.for_config(component, schema) for component in config.components
+            ),
             extractor=extractor,
             **stated_fields(plan, stated, _LIBRARIES),
             files=files,

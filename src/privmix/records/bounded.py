@@ -26,7 +26,7 @@ Progress = Callable[[int, int], None]
 _SHARD_BYTES = 64 << 20  # as int16
 
 
-_PIECE_BYTES = 8 << 20  # as doubles
+_BATCH_BYTES = 8 << 20  # as doubles
 
 
 def shard_records(num_features: int) -> int:
@@ -36,7 +36,7 @@ def shard_records(num_features: int) -> int:
 
 def batch_records(num_features: int) -> int:
     """Number of records that are read, bounded and hashed together; it divides a shard."""
-    return 1 << max(0, min(14, (_PIECE_BYTES // (8 * num_features)).bit_length() - 1))
+    return 1 << max(0, min(14, (_BATCH_BYTES // (8 * num_features)).bit_length() - 1))
 
 
 class Records(Protocol):

@@ -75,8 +75,8 @@ class Rounds:
                 if number + 1 < len(shards):
                     following = load(shards[number + 1])
                 add = partial(self._add, values, self._records.labels[start:stop], weights)
-                for part in pool.map(add, self._shares(stop - start, threads)):
-                    total += part
+                for summed in pool.map(add, self._shares(stop - start, threads)):
+                    total += summed
         return total
 
     def _shares(self, count: int, threads: int) -> list[list[slice]]:

@@ -41,8 +41,8 @@ class Rows:
     def slice(self, start: int, length: int | None = None) -> Rows:
         """Return a run of rows, without a copy."""
         stop = self.num_rows if length is None else min(start + length, self.num_rows)
-        part = slice(start, stop)
-        columns = {name: column[part] for name, column in self._columns.items()}
+        chosen = slice(start, stop)
+        columns = {name: column[chosen] for name, column in self._columns.items()}
         return Rows(columns, max(0, stop - start))
 
 
