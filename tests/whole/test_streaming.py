@@ -189,7 +189,9 @@ class TestTruncatedInput:
         self.refused(tmp_path / "x.npy", "--labels: required: the .npy file")
         self.refused(tmp_path / "x.npy", "no such file", labels=tmp_path / "y.npy")
         np.savez(tmp_path / "x.npz", x=np.zeros((4, 5)))
-        self.refused(tmp_path / "x.npz", "nothing, but for an .npy", labels=tmp_path / "x.npy")
+        self.refused(
+            tmp_path / "x.npz", "not accepted except for an .npy", labels=tmp_path / "x.npy"
+        )
         (tmp_path / "x.zarr").mkdir()
         self.refused(tmp_path / "x.zarr", "x.zarr", features_key="x", label_key="y")
         (tmp_path / "o.npy").write_bytes(b"nothing")

@@ -147,7 +147,7 @@ def audit(
 
     Args:
         plan: A plan of a release or of a training, or that of a certificate (``to_plan()``).
-        runs: Number of runs; by default enough for 8192 canaries. To be settled beforehand: whoever adds runs
+        runs: Number of runs; by default enough for 8192 canaries. Settle it beforehand: an analyst who adds runs
             until the verdict changes raises more false alarms than ``confidence`` allows.
         confidence: Probability with which a sound mechanism passes, at least.
         num_canaries: Canaries in one run; by default 64, 16 for ``hierarchical`` and ``adaptive``, 1 for

@@ -52,7 +52,7 @@ FeaturesAsGiven = Annotated[
 MaxBadShare = Annotated[
     float | None,
     typer.Option(
-        help="With --on-bad-record zero: stop where a larger share of records is bad "
+        help="Largest share of bad records that --on-bad-record may blank, leave out or count as wrong "
         f"[{MAX_BAD_SHARE:g}]."
     ),
 ]
@@ -164,7 +164,9 @@ def open_raw(
     from privmix.inputs.readers import label_names
 
     if extractor.kind == "vector":
-        _validate.fail("--extractor", "none for a file of feature vectors", extractor.identity.name)
+        _validate.fail(
+            "--extractor", "nothing for a file of feature vectors", extractor.identity.name
+        )
     columns = {"text": raw.text_column, "image": raw.image_column}
     for kind, column in columns.items():
         if column is not None and kind != extractor.kind:

@@ -73,14 +73,14 @@ def evaluate_command(
     unit_column: Annotated[
         str | None,
         typer.Option(
-            help="Column of TEST that names owners, which is no feature; of raw records it is not read."
+            help="Column of TEST that names owners, which is no feature; not read from raw records."
         ),
     ] = None,
     on_bad_record: Annotated[
         str,
         typer.Option(
             help="wrong: count a bad record as wrong (classes; else as error); leave-out: leave it "
-            "out; error: stop at it. It is said how many there were."
+            "out; error: stop at it. The command prints how many there were."
         ),
     ] = "wrong",
     max_bad_share: MaxBadShare = None,
@@ -96,8 +96,9 @@ def evaluate_command(
     taken for which. Weights of classes: accuracy and cross-entropy. Several labels: ranking metrics.
     Numbers: R2, root mean squared and mean absolute errors.
 
-    A bad record, such as a damaged image or a missing label, counts as wrong, and it is said how
-    many there were. Other scores than those of classes know no wrong: there it is left out, if asked.
+    A bad record, such as a damaged image or a missing label, counts as wrong, and the command prints how
+    many there were. Only classes can be wrong: for other targets a bad record stops the command, or is
+    left out by --on-bad-record leave-out.
 
     TEST is raw where the model's certificate names an extractor, which is then applied, or a file
     of features that privmix extract made with it. --extractor is needed only where the extractor's

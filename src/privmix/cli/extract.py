@@ -54,7 +54,7 @@ def extract_command(
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Turn images, texts or tables into feature vectors. Run again, it goes on where it was cut off.
+    """Turn images, texts or tables into feature vectors. A second run resumes one that was cut off.
 
     The features are as private as the records. --schema gives tabular its columns, checks labels,
     and says which of them are numbers or weights. The column of owners is kept beside the features.

@@ -85,7 +85,7 @@ def fit_command(
     class_weight: Annotated[
         str | None,
         typer.Option(
-            help="linear: what a record's loss counts by its class: balanced, by the schema's "
+            help="linear: weight of a record's loss by its class: balanced, by the schema's "
             "class_balance, or a number for each class, as in 1,9 [all alike]."
         ),
     ] = None,

@@ -59,7 +59,7 @@ def predict_command(
     replace: Annotated[bool, typer.Option("--replace", help="Replace the file.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Predict the labels of records. Costs nothing; what it writes tells of INPUT's records.
+    """Predict the labels of records. Costs nothing; the file that it writes reveals INPUT's records.
 
     The file has a row for each record, in their order: label, its probability and that of every class;
     of a model of numbers, a column for each output.

@@ -98,7 +98,7 @@ def release_command(
     max_bad_share: MaxBadShare = None,
     max_missed_share: MaxMissedShare = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read and check everything, say so, and stop.")
+        bool, typer.Option("--dry-run", help="Read and check everything, report it, and stop.")
     ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a run into --out that was cut off.")
@@ -115,7 +115,9 @@ def release_command(
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option(help="Folder or URL (s3://...) that whoever makes a part writes it to."),
+        typer.Option(
+            help="Folder or URL (s3://...) to which the process that makes a part writes it."
+        ),
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads [all processors].")] = None,
     max_memory: MaxMemory = None,

@@ -77,7 +77,7 @@ class Network:
         import torch
 
         if config.class_weight is not None:
-            _validate.fail("class_weight", "nothing but for a linear head", config.class_weight)
+            _validate.fail("class_weight", "nothing except for a linear head", config.class_weight)
         if config.microbatch_size == 2 and self.records_per_call > 1:
             _validate.fail("records_per_call", "1 in microbatches of 2", self.records_per_call)
         check_device(self.device)

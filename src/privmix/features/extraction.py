@@ -303,10 +303,10 @@ def _name_anew(temporary: Path, out: Path) -> None:
     try:
         out.hardlink_to(temporary)
     except FileExistsError:
-        _validate.fail(f"out={out}", "a new file", "one that exists by now")
+        _validate.fail(f"out={out}", "a new file", "one that exists now")
     except OSError:  # a file system without links: the last look is a moment before the step
         if out.exists():
-            _validate.fail(f"out={out}", "a new file", "one that exists by now")
+            _validate.fail(f"out={out}", "a new file", "one that exists now")
         temporary.replace(out)
     finally:
         temporary.unlink(missing_ok=True)

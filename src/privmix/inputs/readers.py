@@ -143,7 +143,7 @@ def open_labelled(
     if suffix not in (".npz", ".zarr"):
         for option, value in (("--features-key", features_key), ("--label-key", label_key)):
             if value is not None:
-                _validate.fail(option, "nothing, but for an .npz or .zarr file", repr(value))
+                _validate.fail(option, "nothing except for an .npz or .zarr file", repr(value))
     if suffix == ".npy":
         if unit_column is not None:
             allowed = (
@@ -154,7 +154,7 @@ def open_labelled(
             _validate.fail("--unit-column", allowed, repr(unit_column))
         return _open_npy(path, labels)
     if labels is not None:
-        _validate.fail("--labels", "nothing, but for an .npy file", str(labels))
+        _validate.fail("--labels", "nothing except for an .npy file", str(labels))
     if suffix == ".npz":
         return _open_npz(path, features_key, label_key, unit_column)
     if suffix == ".zarr":
@@ -248,7 +248,7 @@ def _open_zarr(
     try:
         import zarr
     except ImportError:
-        _validate.fail(str(path), "a format whose library is there", "pip install 'privmix[zarr]'")
+        _validate.fail(str(path), "an installed zarr: pip install 'privmix[zarr]'", "none")
     try:
         arrays: dict[str, Any] = dict(zarr.open_group(path, mode="r").arrays())
         check_keys(path, sorted(arrays), _asked(features_key, label_key, unit_column))

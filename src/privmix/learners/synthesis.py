@@ -274,7 +274,7 @@ class Synthesizer:
             return ClassModel.of(release, shares)
         _validate.one_of("release.design", release.design, REGRESSION_DESIGNS)
         if prior is not None:
-            _validate.fail("class_prior", f"none for target {self._target}", "one")
+            _validate.fail("class_prior", f"nothing for target {self._target}", "one")
         plain = getattr(release, "preprocessor", None) is None
         constant = None
         if self._table is not None and self._table.constant and plain:

@@ -214,7 +214,9 @@ class MixtureConfig(FrozenModel):
         if self.design == "stratified":
             if self.label_noise_multiplier is not None:
                 _validate.fail(
-                    "label_noise_multiplier", "none: labels are public", self.label_noise_multiplier
+                    "label_noise_multiplier",
+                    "nothing for public labels",
+                    self.label_noise_multiplier,
                 )
             if self.num_mixtures % self.num_classes:
                 allowed = f"a multiple of num_classes = {self.num_classes}"

@@ -72,7 +72,7 @@ class PrivacyUnit(NamedTuple):
     def check_given(self, given: bool) -> None:
         """Refuse records without owners where owners are protected, and the other way round."""
         if self.column is None and given:
-            _validate.fail("units", "nothing: the plan protects records, not units", "some")
+            _validate.fail("units", "nothing for a plan that protects records", "some")
         if self.column is not None and not given:
             allowed = f"the {self.column!r} of each record, which the plan protects"
             _validate.fail("units", allowed, "nothing")
@@ -153,7 +153,9 @@ class ReleasePlan(FrozenModel):
             for step, reached in zip(self.preprocessing, seen, strict=False):
                 step.check_noise_range(reached)
                 if target != "class" and step.needs_classes:
-                    _validate.fail("preprocessing", f"none of classes for {target}", step.step)
+                    _validate.fail(
+                        "preprocessing", f"steps without classes for target {target}", step.step
+                    )
         return self
 
     @classmethod

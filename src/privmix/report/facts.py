@@ -230,7 +230,7 @@ def _sound(
 ) -> Origin:
     """Return the origin of what verifies, or would but for its stamp; refuse everything else."""
     if outcome.digest != digest:
-        _validate.fail(str(path), "a folder that stays as it is", "one that changed meanwhile")
+        _validate.fail(str(path), "a folder that does not change meanwhile", "one that changed")
     reasons = [one for one in outcome.reasons if one not in certificate.not_private()]
     if reasons:
         more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""

@@ -287,7 +287,7 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class RunTerms:
-    """What whoever starts a run settles about it, beside what it makes.
+    """Where a run makes its folder, whether it is resumed, and how it is charged.
 
     Attributes:
         out: The folder, which :func:`check_out` accepts.
@@ -320,7 +320,7 @@ def make_once(
 
     At each such point the run knows its plan and records, its name in a ledger, and whether one is
     charged: by the journal, and once that is gone by ``Sealed``, which is on the disk before and goes
-    after the folder has its name. So whatever ledger a call names, on resuming too, has admitted and
+    after the folder has its name. So every ledger that a call names, on resuming too, has admitted and
     charged the run before the folder gets its name; where it refuses, the run stays as it is.
 
     Args:
