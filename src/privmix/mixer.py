@@ -83,7 +83,7 @@ class Mixer:
 
     @property
     def shards(self) -> list[tuple[int, int]]:
-        """The runs of records (start, stop) that sums are made of."""
+        """The stretches of records (start, stop) that sums are made of."""
         count, size = self._records.count, self.config.shard_records
         return [(start, min(start + size, count)) for start in range(0, count, size)]
 

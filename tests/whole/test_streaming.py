@@ -289,7 +289,7 @@ def test_records_may_grow_so_wide_that_a_shard_is_no_whole_run(tmp_path, monkeyp
     )
     x, y = make_data(schema, 150)
     read = stream(plan, x, y)
-    assert plan.mechanism.shard_records < read.run_records
+    assert plan.mechanism.shard_records < read.stretch_records
     whole = release(x, y, plan, out=tmp_path / "whole", test_seed=1)
     swept = release_records(read, plan, RunTerms(tmp_path / "swept", test_seed=1), sums_bytes=1000)
     assert whole.certificate_digest == swept.certificate_digest

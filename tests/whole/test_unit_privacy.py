@@ -324,7 +324,9 @@ class TestReleases:
         records = make_plan(make_schema(), "poisson", 5.0, **DESIGNS["poisson"])
         units = make_plan(make_schema(), "poisson", 5.0, UNIT, **DESIGNS["poisson"])
         data = make_data(records.data_schema, 60)
-        with pytest.raises(InvalidInputError, match="nothing: the plan protects records"):
+        with pytest.raises(
+            InvalidInputError, match="not accepted for a plan that protects records"
+        ):
             release(*data, records, out=tmp_path / "r", units=patients())
         with pytest.raises(InvalidInputError, match="'patient' of each record"):
             release(*data, units, out=tmp_path / "r")

@@ -161,7 +161,7 @@ def bag_sums(values: torch.Tensor, inclusions: Inclusions) -> torch.Tensor:
     small = bound < _EXACT_FLOAT32
     kind = torch.float32 if small else torch.float64
     device, width = values.device, values.shape[1]
-    # In float64, a run of columns at a time: a copy of all records would be twice as large.
+    # In float64, a stretch of columns at a time: a copy of all records would be twice as large.
     step = width if small else max(1, _COPY_BYTES // (8 * len(values)))
     members = torch.from_numpy(records.astype(np.int64)).to(device)
     offsets = torch.from_numpy(starts).to(device)

@@ -22,7 +22,7 @@ from privmix.mechanism import ResidualConfig
 from privmix.rng import MasterKey
 from privmix.rounds.residuals import add_residuals
 
-_RUN = 1 << 14  # records at a time, the most that keep the sums exact
+_STRETCH = 1 << 14  # records at a time, the most that keep the sums exact
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ class LinearProbe(Method):
         weights = np.zeros((self.num_classes, features.shape[1]), dtype=np.float32)
         for step in range(config.num_rounds):
             sums = np.zeros(weights.shape, dtype=np.int64)
-            for start in range(0, len(integers), _RUN):
-                run = slice(start, start + _RUN)
+            for start in range(0, len(integers), _STRETCH):
+                stretch = slice(start, start + _STRETCH)
                 add_residuals(
-                    integers[run], classes[run], weights, 1 / grid.sensitivity, config, sums
+                    integers[stretch], classes[stretch], weights, 1 / grid.sensitivity, config, sums
                 )
             published = noisy(sums, sensitivity, config.noise_multiplier, key, f"step {step}")
             mean = published / (config.weight_unit * grid.sensitivity * config.divisor)

@@ -1,4 +1,4 @@
-"""Read labelled feature vectors from Parquet, CSV, NumPy and Zarr, whole or in runs of records."""
+"""Read labelled feature vectors from Parquet, CSV, NumPy and Zarr, whole or in stretches of records."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def open_labelled(
     unit_column: str | None = None,
     form: TextFormat = PLAIN,
 ) -> LabelledSource:
-    """Open a file of labelled feature vectors, to be read in runs of records.
+    """Open a file of labelled feature vectors, to be read in stretches of records.
 
     Compressed ``.npz`` files are read whole. A cell of a CSV file that is no number is NaN, a bad
     record. The index that pandas stored in a Parquet file is no feature.

@@ -46,7 +46,7 @@ def write_synthetic(
 ) -> SyntheticFacts:
     """Write ``num_records`` synthetic records to a new file, and their facts beside it.
 
-    Memory is that of one run of records. ``.npz`` holds ``features`` and ``labels``, of pixels also
+    Memory is that of one stretch of records. ``.npz`` holds ``features`` and ``labels``, of pixels also
     ``images``; the others one column for each column of the table or feature, then the labels.
 
     Raises:

@@ -166,8 +166,8 @@ class Preprocessor:
                 original=records, transform=transform, num_features=width, **facts
             )
         kept = np.empty((records.count, width), dtype=np.int16)
-        for start in range(0, records.count, records.run_records):
-            stop = min(start + records.run_records, records.count)
+        for start in range(0, records.count, records.stretch_records):
+            stop = min(start + records.stretch_records, records.count)
             transform(records.read(start, stop), records.blank[start:stop], kept[start:stop])
         return BoundedRecords(features=kept, **facts)
 

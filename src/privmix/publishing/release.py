@@ -216,7 +216,7 @@ class Table:
         return self._facts.label_noise_stddev
 
     def iter_rows(self) -> Iterator[Rows]:
-        """Yield successive runs of rows, in order.
+        """Yield successive stretches of rows, in order.
 
         Features have shape (rows, num_features), class indices (rows,), label weights
         (rows, num_classes).
@@ -232,7 +232,7 @@ class Table:
     def iter_blocks(
         self,
     ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32] | NDArray[np.int64]]]:
-        """Yield (features, class indices or label weights) of successive runs of rows.
+        """Yield (features, class indices or label weights) of successive stretches of rows.
 
         Rows without labels have label weights of shape (rows, 0).
         """

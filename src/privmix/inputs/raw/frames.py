@@ -39,7 +39,7 @@ class Rows:
         return self._columns[name]
 
     def slice(self, start: int, length: int | None = None) -> Rows:
-        """Return a run of rows, without a copy."""
+        """Return a stretch of rows, without a copy."""
         stop = self.num_rows if length is None else min(start + length, self.num_rows)
         chosen = slice(start, stop)
         columns = {name: column[chosen] for name, column in self._columns.items()}
