@@ -281,7 +281,7 @@ def extract_with_progress(
     with progress_bar("records") as progress:
         counts = extract(records, extractor, out, progress=progress, **options)
     bad = f", {counts.num_bad} bad ones blanked" if counts.num_bad else ""
-    ERR.print(f"for your eyes only: features of {counts.num_records} records extracted{bad}")
+    tell(f"features of {counts.num_records} records extracted{bad}")
     report_tally(records.tally)
     return counts
 
@@ -289,7 +289,7 @@ def extract_with_progress(
 def report_tally(tally: Tally) -> None:
     """Say on standard error which columns have bad cells, and values that miss the schema."""
     for line in [*tally.faults(), *tally.misses()]:
-        ERR.print(f"for your eyes only: {line}")
+        tell(line)
 
 
 def knows_labels(source: Path) -> bool:

@@ -414,8 +414,8 @@ def _report_to_holder(units: NDArray[Any] | None, plan: TrainingPlan) -> None:
         return
     owners = match_units(units)
     taking_part = owners.num_taking_part(plan.max_records_per_unit)
-    ERR.print(
-        f"for your eyes only: {owners.codes.size} records of {len(owners.names)} units, of which "
+    tell(
+        f"{owners.codes.size} records of {len(owners.names)} owners, of which "
         f"{taking_part} take part (planned {plan.config.num_records})"
     )
 

@@ -344,7 +344,7 @@ def _report_to_holder(records: Records, plan: ReleasePlan) -> None:
     if records.units is not None and plan.max_records_per_unit is not None:
         taking_part = records.units.num_taking_part(plan.max_records_per_unit)
         owners = len(records.units.names)
-        told = [f"{count} records of {owners} units, of which {taking_part} take part {planned}"]
+        told = [f"{count} records of {owners} owners, of which {taking_part} take part {planned}"]
     else:
         taking_part = count
         told = [f"{count} records {planned}"]
@@ -355,4 +355,4 @@ def _report_to_holder(records: Records, plan: ReleasePlan) -> None:
         told.append(f"{records.num_labels_clipped / count:.1%} of the labels clipped")
     if records.num_replaced:
         told.append(f"{records.num_replaced} bad ones replaced by zero")
-    ERR.print("for your eyes only: " + ", ".join(told))
+    tell(", ".join(told))
