@@ -9,6 +9,7 @@ import typer
 
 from privmix import _validate
 from privmix.cli._common import OUT, Json, app, print_json, status_line, warn_of, write_text
+from privmix.cli._signing import ExpectDigest, Identity, Signer
 
 
 @app.command("report", no_args_is_help=True)
@@ -28,6 +29,9 @@ def report_command(
         Path | None,
         typer.Option(help="Ledger that it was charged to. What it says is private to its holder."),
     ] = None,
+    expect_digest: ExpectDigest = None,
+    signer: Signer = None,
+    identity: Identity = None,
     as_json: Json = False,
 ) -> None:
     """Write a page about a release, or a model, that people can read, check and sign.
@@ -42,6 +46,8 @@ def report_command(
 
         privmix report release/ --evaluation scores.json --ledger ledger.db --out report.html
 
+        privmix report release/ --signer allowed_signers --identity alice@example.org --out report.html
+
     """
     from privmix.report.facts import report_facts
     from privmix.report.page import report_page
@@ -51,7 +57,15 @@ def report_command(
     if out is not None and out.exists():
         _validate.fail("--out", "a new file", f"{out}, which exists")
     with status_line("verifying"):
-        facts = report_facts(folder, evaluation=evaluation, audit=audit, ledger=ledger)
+        facts = report_facts(
+            folder,
+            evaluation=evaluation,
+            audit=audit,
+            ledger=ledger,
+            expect_digest=expect_digest,
+            signers=signer,
+            identity=identity,
+        )
     warn_of(facts.guarantee)
     if out is not None:
         write_text(out, report_page(facts), new=True)
