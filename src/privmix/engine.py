@@ -249,8 +249,9 @@ def release_records(
 ) -> Release:
     """Publish bounded records: draw and write in a private run folder, seal, and move into place.
 
-    ``terms`` say where, whether a run is resumed, and how it is charged. ``sums_bytes`` bounds the sums of one sweep over streamed records. Without a ``backend``, that many
-    ``threads`` of this process do the mixing. ``store`` is a shared store for the parts, out of
+    ``terms`` say where, whether a run is resumed, and how it is charged. ``sums_bytes`` bounds the
+    sums of one sweep over streamed records. Without a ``backend``, that many ``threads`` of this
+    process do the mixing. ``store`` is a shared store for the parts, out of
     ``shared_store.store_location``.
     """
     # Validated here, where every release passes: a copy with changed fields (``model_copy``) was not.
