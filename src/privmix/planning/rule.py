@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -390,6 +390,7 @@ def predicted_error(num_classes: int, num_features: int, noise: _Noise) -> float
     return _linear_error(num_classes, within, between, metric, noise.offset)
 
 
+@lru_cache(maxsize=1)  # all alternatives are of one width
 def _reference(num_features: int) -> tuple[_Vector, _Vector]:
     """Return the variances of the reference population within and between its classes."""
     shape = 1 / np.arange(1, num_features + 1)
