@@ -289,6 +289,8 @@ class _Sizes(NamedTuple):
         sums, which take the whole of every record, were better where noise is large.
         """
         signal = self.n * self.mechanism_mu / self.k
+        if self.d >= _validate.LARGEST["num_features"]:  # no room for an intercept
+            return False
         return self.k <= self.d or signal >= _LEAST_SIGNAL * math.sqrt(NUM_ROUNDS)
 
     @property

@@ -36,7 +36,6 @@ from privmix.accounting.pld.composition import (
 )
 from privmix.accounting.pld.lattice import (
     LARGEST_EXPONENT,
-    NEARLY,
     DoesNotFitError,
     SampledStep,
     Step,
@@ -54,6 +53,7 @@ _ACCURACY = 2e-4  # relative error of epsilon that the lattice may cause, roughl
 _NEGLIGIBLE_DELTA = 1e-15  # where delta is asked for: the smallest that is resolved
 _WANTED_GAP = 2e-3  # relative distance of two bounds at which they are refined no further
 _TRIES = 3
+_SPARE = 1.02  # the composed loss of a coarser lattice is a little wider
 _LOST_SHARE = 1e-4  # share of delta spent on outcomes beyond the lattice
 _LEAST_NOISE = 0.05  # of random allocation: with less, secret rows save next to nothing
 _LEAST_SAMPLED_NOISE = 2e-3
@@ -178,7 +178,8 @@ def _spacing(
 
     Moving mass to lattice points raises the variance of a step's loss by at most spacing^2 / 4,
     hence log E exp(order L) by spacing^2 order^2 / 8 and epsilon by count * order spacing^2 / 8.
-    Spacings below the least are too fine for the composed loss, tilted as ``delta`` asks for.
+    Below the least the composed loss, tilted as ``delta`` asks for, would take too many points. It changes
+    with the event as little by little as the event does: searches meet no jumps.
     """
     total = sum(count for _, count in steps)
     variance = sum(count * step.variance(reach) for step, count in steps)
@@ -190,7 +191,7 @@ def _spacing(
     wanted = math.sqrt(8.0 * _ACCURACY * max(epsilon, 0.0) / (total * order))
     finest, coarsest = deviation / 64.0, deviation / 8.0
     low, high = coarse.window(order)
-    return min(max(wanted, finest), coarsest), (high - low) / (NEARLY * MAX_WINDOW)
+    return min(max(wanted, finest), coarsest), float(_SPARE * (high - low) / MAX_WINDOW)
 
 
 def _reach(steps: Iterable[tuple[Step, int]], delta: float) -> float:
@@ -218,13 +219,9 @@ def _compose(
     return Composition(tuple(lattices))
 
 
-def _with_coarsening(
-    compute: Callable[[float], _T], spacing: float, least: float = 0.0
-) -> tuple[_T, float]:
-    """``compute(spacing)`` with the spacing, doubled until it fits; that spacing is returned too.
-
-    What is below ``least`` is known not to fit.
-    """
+def _with_coarsening(compute: Callable[[float], _T], spacing: float) -> tuple[_T, float]:
+    """``compute(spacing)`` with the spacing, doubled until it fits; that spacing is returned too."""
+    least = spacing
     while spacing < LARGEST_EXPONENT:
         if spacing >= least:
             try:
@@ -256,14 +253,14 @@ def epsilon_bounds(event: SimpleEvent | ComposedEvent, delta: float) -> tuple[fl
         return max(_direction_epsilon(d, delta, upper) for d in composition.directions)
 
     wanted, least = _spacing(steps, reach, delta)
-    upper, spacing = _with_coarsening(lambda h: bound(h, True), wanted, least)
+    upper, spacing = _with_coarsening(lambda h: bound(h, True), max(wanted, least))
     lower = 0.0
     for _ in range(_TRIES if problem.is_exact else 0):
-        found, used = _with_coarsening(lambda h: bound(h, False), spacing, least)
+        found, used = _with_coarsening(lambda h: bound(h, False), spacing)
         lower = max(lower, found)
-        if lower >= (1.0 - _WANTED_GAP) * upper or used > spacing:
+        if lower >= (1.0 - _WANTED_GAP) * upper or used > spacing or spacing <= least:
             break
-        spacing /= 3.0
+        spacing = max(spacing / 3.0, least)
     return lower, upper
 
 
@@ -282,14 +279,16 @@ def epsilon_upper(
     reach = _reach(problem.all_steps, min(deltas))
     _check_fit(problem.all_steps, reach)
     ends = {min(deltas), max(deltas)}
-    wanted, leasts = zip(*(_spacing(problem.all_steps, reach, delta) for delta in ends), strict=True)
+    wanted, leasts = zip(
+        *(_spacing(problem.all_steps, reach, delta) for delta in ends), strict=True
+    )
 
     def bounds(spacing: float) -> list[float]:
         composition = _compose(problem.all_steps, spacing, reach, upper=True)
         directions = composition.directions
         return [max(_direction_epsilon(d, delta, True) for d in directions) for delta in deltas]
 
-    return _with_coarsening(bounds, min(wanted), max(leasts))[0]
+    return _with_coarsening(bounds, max(*leasts, min(wanted)))[0]
 
 
 @_none_if_unfit
@@ -415,10 +414,10 @@ def delta_curve(event: SimpleEvent | ComposedEvent) -> Callable[[float], float]:
             try:
                 return max(of_direction(0, epsilon), of_direction(1, epsilon))
             except TooManyPointsError as error:
-                least = error.factor * spacing
+                factor = max(2.0, error.factor)
                 tilts.clear()
             try:
-                directions, spacing = _with_coarsening(composed, 2.0 * spacing, least)
+                directions, spacing = _with_coarsening(composed, factor * spacing)
             except DoesNotFitError:
                 return 1.0
 

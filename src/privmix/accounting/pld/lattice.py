@@ -16,7 +16,7 @@ from privmix.compiling import kernel
 MAX_LATTICE = 2**20  # points of one step
 LARGEST_EXPONENT = 600.0  # exp(-600) is still a normal float
 # Sizes are not quite proportional to one over the spacing: what was so many times too large may yet fit.
-NEARLY = 1.25
+_NEARLY = 1.25
 _RUN = 1 << 14  # cells that are integrated together: their arrays stay near the processor
 _MESH = 1.0 / 16.0  # quadrature cells are at most this wide, in noise standard deviations
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
@@ -33,7 +33,7 @@ class TooManyPointsError(RuntimeError):
 
     def __init__(self, size: float, most: int) -> None:
         super().__init__(size, most)
-        self.factor = size / (NEARLY * most)
+        self.factor = size / (_NEARLY * most)
 
 
 class DoesNotFitError(RuntimeError):
