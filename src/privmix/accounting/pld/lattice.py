@@ -185,7 +185,7 @@ def _cells(pair: Pair, origin: float, spacing: float, reach: float) -> _Cells:
     mass, shifted = np.empty_like(left), np.empty_like(left)
     for start in range(0, left.size, _RUN):
         run = slice(start, start + _RUN)
-        base = origin + spacing * bucket[run]
+        base: Array = origin + spacing * bucket[run]
         mass[run], shifted[run] = _integrals(pair, left[run], right[run], base)
     scale = pair.weight / math.sqrt(2.0 * math.pi)
     kept = mass > 0.0
