@@ -76,7 +76,7 @@ def test_what_protects_nobody_gets_a_stamped_page_as_the_help_says(tmp_path):
     assert done.exit_code == 0 and "NOT PRIVATE" in done.stderr
     assert "NOT PRIVATE" in (tmp_path / "page.html").read_text()
     told = " ".join(run("--help").stdout.split())
-    assert "protects nobody, of a test seed or for research, gets one that is stamped" in told
+    assert "made with a test seed or for research, gets a report with that stamp" in told
 
 
 def test_a_page_names_who_signed_and_none_is_written_for_another_signer(tmp_path):
