@@ -86,9 +86,7 @@ RISKCAL = {
 EVENTS = {
     "gaussian": MAKERS["gaussian"](2.0),
     "poisson": MAKERS["poisson"](1.0),
-    "papers": PoissonGaussianEvent(
-        sampling_prob=64 / 50000, noise_multiplier=1.26, count=50000
-    ),
+    "papers": PoissonGaussianEvent(sampling_prob=64 / 50000, noise_multiplier=1.26, count=50000),
     "hybrid": ComposedEvent(
         events=(
             GaussianEvent(noise_multiplier=2.0),
