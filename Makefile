@@ -12,7 +12,7 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest -n auto
 
-# All but the slowest tests: what to run after every change.
+# All but the slowest tests, in a minute and a half on two cores: what to run after every change.
 quick: $(STAMP)
 	$(BIN)/pytest -n auto -m "not slow"
 

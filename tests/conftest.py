@@ -82,10 +82,9 @@ def one_torch_thread():
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that ``slow.txt`` lists: a file, or a test of one with all its parameters."""
+    """Mark the tests that ``slow.txt`` lists, with all their parameters; see ``slowest.py``."""
     folder = Path(__file__).parent
-    listed = (folder / "slow.txt").read_text(encoding="utf-8").splitlines()
+    listed = set((folder / "slow.txt").read_text(encoding="utf-8").splitlines())
     for item in items:
-        name = item.nodeid.removeprefix(f"{folder.name}/").partition("[")[0]
-        if name in listed or name.partition("::")[0] in listed:
+        if item.nodeid.removeprefix(f"{folder.name}/").partition("[")[0] in listed:
             item.add_marker(pytest.mark.slow)

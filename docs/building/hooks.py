@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.utils import get_relative_url
+
+sys.path.insert(0, str(Path(__file__).parent))
+from commands import commands_page
 
 ROOT = Path(__file__).parents[2]
 # Files of the repository that are pages of the site, too.
@@ -28,6 +32,7 @@ OUTSIDE = {
     "LICENSE": "license.md",
     "src/privmix/datasets/data/ATTRIBUTION.md": "attribution.md",
 }
+_COMMANDS = "reference/commands.md"
 # The theme lets search work from disk by a script from elsewhere; this one is our own.
 _FOREIGN_WORKER = "https://unpkg.com/iframe-worker/shim"
 _OWN_WORKER = "assets/javascripts/worker-from-disk.js"
@@ -78,6 +83,7 @@ def on_files(files: Files, config: Any) -> Files:
     for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
         text = _notebook(json.loads(path.read_text(encoding="utf-8")))
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=text))
+    files.append(File.generated(config, _COMMANDS, content=commands_page()))
     style = (Path(__file__).parent / "formulas.css").read_text(encoding="utf-8")
     files.append(File.generated(config, _STYLE, content=style))
     script = (Path(__file__).parent / "worker-from-disk.js").read_text(encoding="utf-8")

@@ -18,6 +18,7 @@ from privmix.auditing.trials import published
 from privmix.engine import release_records
 from privmix.planning.plan import ReleasePlan
 from privmix.rng import MasterKey
+from privmix.running.journal import RunTerms
 
 
 def canaries_of(design: str, count: int = 5) -> CanarySet:
@@ -89,7 +90,7 @@ def test_the_rows_that_are_scored_are_those_of_a_release(design, tmp_path):
     canaries = canaries_of(design)
     records = canaries.records(np.arange(canaries.num_canaries) % 2 == 0)
     plan = ReleasePlan.for_config(canaries.mechanism, 1e-5, canaries.schema)
-    made = release_records(records, plan, out=tmp_path / "made", test_seed=7)
+    made = release_records(records, plan, RunTerms(tmp_path / "made", test_seed=7))
     context = hashlib.sha256(plan.digest() + records.digest()).digest()
     tables = published(canaries.mechanism, 1.0, records, MasterKey.for_test(7, context))
     for rows, table in zip(tables, made.tables, strict=True):

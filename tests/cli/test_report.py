@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import privmix
 from builders import make_data, make_plan, make_schema
 from privmix.cli import app
+from signing_keys import KEY, OTHER, public_line
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +61,21 @@ def test_what_protects_nobody_gets_a_stamped_page_as_the_help_says(tmp_path):
     assert "NOT PRIVATE" in (tmp_path / "page.html").read_text()
     told = " ".join(run("--help").stdout.split())
     assert "protects nobody, of a test seed or for research, gets one that is stamped" in told
+
+
+def test_a_page_names_who_signed_and_none_is_written_for_another_signer(tmp_path):
+    plan = make_plan(make_schema(), "poisson", 2.0, mix_size=6, num_mixtures=20)
+    data = make_data(plan.data_schema, 60)
+    made = tmp_path / "r"
+    privmix.release(*data, plan, out=made, sign_key=KEY)
+    (tmp_path / "mine").write_text(f"alice@example.org {public_line(KEY)}\n")
+    (tmp_path / "theirs").write_text(f"bob@example.org {public_line(OTHER)}\n")
+    page = tmp_path / "page.html"
+    assert run(made, "--signer", tmp_path / "theirs", "--out", page).exit_code != 0
+    assert run(made, "--expect-digest", "0" * 64, "--out", page).exit_code != 0
+    assert not page.exists()
+    done = run(
+        made, "--signer", tmp_path / "mine", "--identity", "alice@example.org", "--out", page
+    )
+    assert done.exit_code == 0, done.exception
+    assert "signed by alice@example.org" in page.read_text()

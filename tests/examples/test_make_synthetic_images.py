@@ -11,7 +11,6 @@ import torch
 
 from privmix.dpsgd import read_synthetic
 
-diffusers = pytest.importorskip("diffusers", exc_type=ImportError)
 pytestmark = pytest.mark.filterwarnings("ignore")
 SCRIPT = Path(__file__).parents[2] / "examples" / "make_synthetic_images.py"
 
@@ -43,6 +42,7 @@ class Words:
 
 
 def tiny_pipeline():
+    diffusers = pytest.importorskip("diffusers", exc_type=ImportError)
     from transformers import CLIPTextConfig, CLIPTextModel
 
     torch.manual_seed(0)

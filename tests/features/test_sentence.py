@@ -6,11 +6,10 @@ import pytest
 from extractors import make_texts, save_sentence_model
 from privmix.features import get_extractor
 
-pytest.importorskip("sentence_transformers")
-
 
 @pytest.fixture(scope="module")
 def extractor(tmp_path_factory):
+    pytest.importorskip("sentence_transformers")
     folder = save_sentence_model(tmp_path_factory.mktemp("sentence"))
     return get_extractor(f"sentence:{folder}", device="cpu")
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import privmix
+from syntax import syntax_tree
 
 SOURCE = Path(privmix.__file__).parent
 # The rooms of the house, from the ground up. A room imports from itself and from those before it,
@@ -55,7 +56,7 @@ MOST_FILES = 14  # directly under src/privmix, `__init__` and `__main__` counted
 def imported_modules(path: Path) -> set[str]:
     """Return the dotted names that a file imports, lazy imports too; packages with what is taken."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(syntax_tree(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -203,7 +204,7 @@ class _Uses(ast.NodeVisitor):
 
 def test_what_is_imported_for_annotations_alone_is_used_in_them_alone():
     for path in modules():
-        tree = ast.parse(path.read_text())
+        tree = syntax_tree(path)
         uses = _Uses(_guarded(tree))
         uses.visit(tree)
         assert not uses.found, f"{path} uses {uses.found}, which it imports for its types alone"

@@ -11,6 +11,7 @@ import ast
 from pathlib import Path
 
 import privmix
+from syntax import syntax_tree
 
 SOURCE = Path(privmix.__file__).parent
 TESTS = Path(__file__).parents[1]
@@ -137,7 +138,7 @@ TOGETHER = {
 
 def computes(path: Path) -> bool:
     """Tell whether a file holds code, and not only a docstring and names of other modules."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = syntax_tree(path)
     return path.stem != "__init__" or any(
         isinstance(node, ast.FunctionDef | ast.ClassDef) for node in tree.body
     )

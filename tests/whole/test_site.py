@@ -13,6 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from privmix.cli._app import COMMANDS
+
 ROOT = Path(__file__).parents[2]
 pytest.importorskip("material", reason="needs the extra docs")
 pytest.importorskip("mkdocstrings", reason="needs the extra docs")
@@ -141,3 +143,16 @@ def test_search_works_from_disk(site):
         browser.close()
     outside = [url for url in asked if not url.startswith(("file:", "data:", "blob:", "about:"))]
     assert outside == []
+
+
+def test_every_command_stands_on_the_page_of_commands_with_its_options_and_examples(site):
+    page = re.sub("<[^>]*>", "", (site / "reference" / "commands.html").read_text(encoding="utf-8"))
+    for name in COMMANDS:
+        assert f"privmix {name}" in page
+    for words in (
+        "--max-reconstruction",
+        "privmix ledger reserve",
+        "--identity",
+        "privmix verify release/",
+    ):
+        assert words in page

@@ -147,7 +147,7 @@ def audit(
 
     Args:
         plan: A plan of a release or of a training, or that of a certificate (``to_plan()``).
-        runs: Number of runs; by default enough for 8192 canaries. To be settled beforehand: whoever adds runs
+        runs: Number of runs; by default enough for 8192 canaries. Settle it beforehand: an analyst who adds runs
             until the verdict changes raises more false alarms than ``confidence`` allows.
         confidence: Probability with which a sound mechanism passes, at least.
         num_canaries: Canaries in one run; by default 64, 16 for ``hierarchical`` and ``adaptive``, 1 for
@@ -252,18 +252,14 @@ def judge(trials: Trials, event: Event, delta: float, confidence: float) -> Audi
             f"there and {rates.false_negative_rate:.3g} of those who are, which the certified "
             "trade-off curve excludes"
         )
-    return _report(
-        trials,
-        account(event, delta).epsilon,
-        delta,
-        confidence,
-        findings,
-        lower_bound=family.epsilon(family.smallest_factor(rates), delta),
-        lower_bound_without_assumptions=epsilon_from_rates(direct, delta),
-        gdp_mu_lower_bound=gdp_mu_from_rates(rates),
-        false_positive_rate=rates.false_positive_rate,
-        false_negative_rate=rates.false_negative_rate,
-    )
+    bounds = {
+        "lower_bound": family.epsilon(family.smallest_factor(rates), delta),
+        "lower_bound_without_assumptions": epsilon_from_rates(direct, delta),
+        "gdp_mu_lower_bound": gdp_mu_from_rates(rates),
+        "false_positive_rate": rates.false_positive_rate,
+        "false_negative_rate": rates.false_negative_rate,
+    }
+    return _report(trials, account(event, delta).epsilon, delta, confidence, findings, **bounds)
 
 
 def judge_one_run(trials: Trials, event: Event, delta: float, confidence: float) -> AuditReport:
@@ -293,17 +289,13 @@ def judge_one_run(trials: Trials, event: Event, delta: float, confidence: float)
         if one_run_refutes(correct, made, total, tradeoff_curve(event), each)
     ]
     factor = min(one_run_noise_factor(*guess, total, event, each) for guess in guesses)
-    return _report(
-        trials,
-        account(event, delta).epsilon,
-        delta,
-        confidence,
-        findings,
-        lower_bound=family.epsilon(factor, delta),
-        lower_bound_without_assumptions=max(
+    bounds = {
+        "lower_bound": family.epsilon(factor, delta),
+        "lower_bound_without_assumptions": max(
             one_run_epsilon(*guess, total, delta, each) for guess in guesses
         ),
-    )
+    }
+    return _report(trials, account(event, delta).epsilon, delta, confidence, findings, **bounds)
 
 
 def epsilon_from_scores(

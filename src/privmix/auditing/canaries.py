@@ -74,7 +74,7 @@ class CanarySet:
         """Scale a mechanism down to ``num_canaries`` features and their classes."""
         config: ReleaseConfig
         if isinstance(mechanism, HybridConfig | AdaptiveConfig):
-            parts = tuple(_scaled(part, num_canaries) for part in mechanism.components)
+            parts = tuple(_scaled(component, num_canaries) for component in mechanism.components)
             kind: Any = type(mechanism)
             config = kind(components=parts, feature_budget=mechanism.feature_budget)
         else:

@@ -60,7 +60,7 @@ class LocalBackend:
         """Refuse a store that this process cannot write to."""
         problem = store.problem()
         if problem is not None:
-            _validate.fail(store.position, "a place that can be read and written", problem)
+            _validate.fail(store.position, "a store that can be read and written", problem)
 
     def parts(
         self, job: Job, parts: Sequence[Part], store: SharedStore

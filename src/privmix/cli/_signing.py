@@ -1,4 +1,4 @@
-"""Options of the commands that sign, and the key that they name."""
+"""Options of the commands that sign or check a signature, and the key that they name."""
 
 from __future__ import annotations
 
@@ -24,6 +24,17 @@ PassphraseFile = Annotated[
     typer.Option(
         help=f"File whose first line is the key's passphrase [{PASSPHRASE_VARIABLE}, else asked for]."
     ),
+]
+
+ExpectDigest = Annotated[
+    str | None, typer.Option(help="Certificate digest as told by the data holder.")
+]
+Signer = Annotated[
+    Path | None,
+    typer.Option(help="OpenSSH's file of allowed signers, one of whom must have signed."),
+]
+Identity = Annotated[
+    str | None, typer.Option(help="Which of them, for example alice@example.org [any].")
 ]
 
 

@@ -38,10 +38,11 @@ def audit_command(
         int | None, typer.Option(help="Runs of the code [as many as make 8192 canaries].")
     ] = None,
     confidence: Annotated[
-        float, typer.Option(help="Probability with which a sound mechanism passes, at least.")
+        float, typer.Option(help="Least probability with which a sound mechanism passes.")
     ] = 0.999,
     one_run: Annotated[
-        bool, typer.Option("--one-run", help="One run with 1000 canaries, for what takes long.")
+        bool,
+        typer.Option("--one-run", help="One run with 1000 canaries, for plans that take long."),
     ] = False,
     out: Annotated[
         Path | None,

@@ -9,6 +9,7 @@ import typer
 
 from privmix import _validate
 from privmix.cli._common import OUT, Json, app, print_json, status_line, warn_of, write_text
+from privmix.cli._signing import ExpectDigest, Identity, Signer
 
 
 @app.command("report", no_args_is_help=True)
@@ -28,19 +29,25 @@ def report_command(
         Path | None,
         typer.Option(help="Ledger that it was charged to. What it says is private to its holder."),
     ] = None,
+    expect_digest: ExpectDigest = None,
+    signer: Signer = None,
+    identity: Identity = None,
     as_json: Json = False,
 ) -> None:
     """Write a page about a release, or a model, that people can read, check and sign.
 
-    It is verified first; what does not verify gets no report. Only what says itself that it protects nobody, of
-    a test seed or for research, gets one that is stamped so. The page says who is protected, how strongly,
-    what an attacker gains and what is not protected, how to check that it is genuine and how to load it, and
-    answers a checklist after NIST SP 800-226. It loads nothing from anywhere.
+    It is verified first; without success there is no report. One that states itself that it protects
+    nobody, made with a test seed or for research, gets a report with that stamp. The page says who is
+    protected, how strongly, what an attacker gains and what is not protected, how to check that it is
+    genuine and how to load it, and answers a checklist after NIST SP 800-226. It loads nothing from
+    anywhere.
 
     Examples:
         privmix report release/ --out report.html
 
         privmix report release/ --evaluation scores.json --ledger ledger.db --out report.html
+
+        privmix report release/ --signer allowed_signers --identity alice@example.org --out report.html
 
     """
     from privmix.report.facts import report_facts
@@ -51,7 +58,15 @@ def report_command(
     if out is not None and out.exists():
         _validate.fail("--out", "a new file", f"{out}, which exists")
     with status_line("verifying"):
-        facts = report_facts(folder, evaluation=evaluation, audit=audit, ledger=ledger)
+        facts = report_facts(
+            folder,
+            evaluation=evaluation,
+            audit=audit,
+            ledger=ledger,
+            expect_digest=expect_digest,
+            signers=signer,
+            identity=identity,
+        )
     warn_of(facts.guarantee)
     if out is not None:
         write_text(out, report_page(facts), new=True)

@@ -11,21 +11,15 @@ import typer
 from privmix import _validate
 from privmix.cli._common import OUT, Json, app, print_json
 from privmix.cli._plots import Plot, check_plot, draw
+from privmix.cli._signing import ExpectDigest, Identity, Signer
 
 
 @app.command("verify", no_args_is_help=True)
 def verify_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Release or model folder.")],
-    expect_digest: Annotated[
-        str | None, typer.Option(help="Certificate digest as told by the data holder.")
-    ] = None,
-    signer: Annotated[
-        Path | None,
-        typer.Option(help="OpenSSH's file of allowed signers, one of whom must have signed."),
-    ] = None,
-    identity: Annotated[
-        str | None, typer.Option(help="Which of them, for example alice@example.org [any].")
-    ] = None,
+    expect_digest: ExpectDigest = None,
+    signer: Signer = None,
+    identity: Identity = None,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:

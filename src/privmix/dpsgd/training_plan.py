@@ -334,7 +334,7 @@ def plan_training(
         _validate.fail("epochs and noise_multiplier", "one of the two", both)
     for name in ("num_steps", "noise_multiplier"):
         if name in settings:
-            _validate.fail(name, "nothing: it is solved for", settings[name])
+            _validate.fail(name, "nothing where it is solved for", settings[name])
     if noise_multiplier is not None:
         config = TrainingConfig(num_steps=1, noise_multiplier=noise_multiplier, **settings)
         steps = calibrate(

@@ -125,7 +125,7 @@ def learn_rounds(
         if not asked:
             return Learnt(coef, np.zeros(len(coef)), scale, None, None)
         if sizes is None:
-            allowed = "none for a release without class counts and without an intercept"
+            allowed = "nothing for a release without class counts and without an intercept"
             _validate.fail("class_prior", allowed, "some")
         balance = Balance(np.zeros(len(coef)), sizes)
     shown = balance.shares if sizes is None else sizes

@@ -51,13 +51,13 @@ class _Composite(FrozenModel):
 
     @property
     def neighboring_relation(self) -> NeighboringRelation:
-        """The relation of both parts."""
+        """The relation of both components."""
         return "add_or_remove_one"
 
     @property
     def event(self) -> Event:
-        """Both parts composed: every record may be in rows of either."""
-        return ComposedEvent(events=tuple(part.event for part in self.components))
+        """Both components composed: every record may be in rows of either."""
+        return ComposedEvent(events=tuple(component.event for component in self.components))
 
     @property
     def claimed_event(self) -> None:
@@ -90,7 +90,9 @@ class HybridConfig(_Composite):
         _validate.real("feature_budget", self.feature_budget, above=0.0, below=1.0)
         sums, rows = self.components
         if (sums.design, sums.sampling_prob, sums.rows_per_class) != ("stratified", 1.0, 1):
-            _validate.fail("components[0]", "stratified, everybody in one row a class", sums.design)
+            _validate.fail(
+                "components[0]", "stratified, every record in one row of its class", sums.design
+            )
         if rows.design != "signed" or rows.labels != "absent":
             _validate.fail("components[1]", "signed rows without labels", rows.design)
         _check_same_sizes(sums, rows)

@@ -66,7 +66,7 @@ def memory_layout(
         InvalidInputError: Too little memory; the error says the least that works.
 
     """
-    parts = mechanism.components
+    components = mechanism.components
     width = mechanism.num_features
     widest = max(width, raw_width or 0)
     kept = width + (raw_width or 0) + ((raw_width or width) if sampled else 0)
@@ -74,11 +74,13 @@ def memory_layout(
     fixed = _INTERPRETER + other_bytes + 16 * num_records
     if sampled:  # identifiers as Python objects, and who owns what
         fixed += 128 * num_records
-    if any(part.target != "class" for part in parts):  # label vectors, also as they came
-        fixed += (8 + 8 + 2) * num_records * parts[0].num_classes
-    fixed += max(_working_bytes(part, threads) for part in parts)
+    if any(
+        component.target != "class" for component in components
+    ):  # label vectors, also as they came
+        fixed += (8 + 8 + 2) * num_records * components[0].num_classes
+    fixed += max(_working_bytes(component, threads) for component in components)
     fixed += threads * batch_records(raw_width or width) * widest * (8 + 8 + 2)
-    choices = 8 * max(part.rows_per_record or 0 for part in parts)
+    choices = 8 * max(component.rows_per_record or 0 for component in components)
     whole = fixed + num_records * (2 * kept + choices)
     accountant = _ACCOUNTANT_AT_EASE if max_memory is None else _ACCOUNTANT
     whole = max(whole, accountant)
@@ -87,8 +89,8 @@ def memory_layout(
     shard = min(num_records, shard_records(width))
     # One shard is added while the next is read.
     fixed += 2 * shard * 2 * width + 3 * shard * choices
-    swept = [part for part in parts if isinstance(part, MixtureConfig)]
-    sizes = [sum_bytes(part, block, num_records) for part in swept for block in part.blocks]
+    swept = [one for one in components if isinstance(one, MixtureConfig)]
+    sizes = [sum_bytes(one, block, num_records) for one in swept for block in one.blocks]
     least = max(fixed + max(sizes), accountant)
     if max_memory is not None and least > limit:
         needed = f"at least {-(-min(least, whole) // 10**6)}MB for this release"

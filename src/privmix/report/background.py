@@ -285,7 +285,7 @@ def registry_entry(facts: ReportFacts) -> Content:
         h(
             "p",
             "In the shape of OpenDP's registry of deployments of differential privacy; null is a blank, to "
-            "be filled in by whoever sends it.",
+            "be filled in by the sender.",
         ),
         h("details", h("summary", "The entry"), code_box(text, "registry entry", long=True)),
     ]

@@ -137,6 +137,9 @@ def report_facts(
     evaluation: str | Path | None = None,
     audit: str | Path | None = None,
     ledger: str | Path | None = None,
+    expect_digest: str | None = None,
+    signers: str | Path | None = None,
+    identity: str | None = None,
 ) -> ReportFacts:
     """Verify a release or a model, and gather what a report states.
 
@@ -145,6 +148,9 @@ def report_facts(
         evaluation: What ``privmix evaluate --json`` printed.
         audit: JSON of an audit: ``epsilon``, ``lower_bound``, ``confidence``, ``verdict``.
         ledger: The ledger that it was charged to.
+        expect_digest: As for :func:`privmix.verify`; so are the next two.
+        signers: OpenSSH's file of allowed signers, one of whom must have signed.
+        identity: Which of them.
 
     Raises:
         InvalidInputError: A folder that does not verify, for another reason than that it was made with
@@ -154,7 +160,8 @@ def report_facts(
     path = Path(folder)
     if not path.exists():
         _validate.fail(str(path), "a release or model folder", "no such folder")
-    facts = _model_facts(path) if is_model_folder(path) else _release_facts(path)
+    gather = _model_facts if is_model_folder(path) else _release_facts
+    facts = gather(path, expect_digest=expect_digest, signers=signers, identity=identity)
     beside: dict[str, Any] = {}
     if evaluation is not None:
         beside["utility"] = read_utility(evaluation)
@@ -179,8 +186,8 @@ def report_facts(
     return facts.model_copy(update=told)
 
 
-def _release_facts(path: Path) -> ReportFacts:
-    outcome = verify(path)
+def _release_facts(path: Path, **origin: Any) -> ReportFacts:
+    outcome = verify(path, **origin)
     release = Release(path)
     certificate = release.certificate
     signature = _sound(path, outcome, certificate, release.certificate_digest)
@@ -196,8 +203,8 @@ def _release_facts(path: Path) -> ReportFacts:
     )
 
 
-def _model_facts(path: Path) -> ReportFacts:
-    outcome = verify_model(path)
+def _model_facts(path: Path, **origin: Any) -> ReportFacts:
+    outcome = verify_model(path, **origin)
     certificate = read_certificate(path)
     signature = _sound(path, outcome, certificate, certificate.digest())
     config, model = certificate.config, certificate.model
@@ -230,7 +237,7 @@ def _sound(
 ) -> Origin:
     """Return the origin of what verifies, or would but for its stamp; refuse everything else."""
     if outcome.digest != digest:
-        _validate.fail(str(path), "a folder that stays as it is", "one that changed meanwhile")
+        _validate.fail(str(path), "a folder that does not change meanwhile", "one that changed")
     reasons = [one for one in outcome.reasons if one not in certificate.not_private()]
     if reasons:
         more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
