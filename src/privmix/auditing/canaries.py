@@ -231,7 +231,8 @@ class CanarySet:
         found = [np.empty(0)]
         for config, rows in zip(self._configs, tables, strict=True):
             if rows.label_weights is not None:
-                assert isinstance(config, MixtureConfig) and config.label_noise_multiplier is not None
+                assert isinstance(config, MixtureConfig)
+                assert config.label_noise_multiplier is not None
                 weights = _in_clip_norms(config, rows.label_weights[:, nobody], 1.0)
                 found.append(weights.ravel() / config.label_noise_multiplier)
         return np.concatenate(found)
