@@ -71,6 +71,9 @@ class AuditReport(FrozenModel):
         false_positive_rate: Upper bound on that of the test that was chosen.
         false_negative_rate: The same of the other error.
         noise_ratio: Measured standard deviation of the published noise over the certified one.
+        parameters_digest: Which plan it was: ``parameters_digest()`` of it, and of what it made. None where
+            scores of runs were judged without a plan.
+        certificate_digest: Of the release or model whose plan it was; None of a plan by itself.
 
     """
 
@@ -88,6 +91,8 @@ class AuditReport(FrozenModel):
     false_positive_rate: float | None = None
     false_negative_rate: float | None = None
     noise_ratio: float | None
+    parameters_digest: str | None = None
+    certificate_digest: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -134,6 +139,7 @@ def audit(
     confidence: float = 0.999,
     num_canaries: int | None = None,
     out: Path | None = None,
+    certificate_digest: str | None = None,
     test_seed: int | None = None,
     progress: Progress | None = None,
 ) -> AuditReport:
@@ -153,6 +159,7 @@ def audit(
         num_canaries: Canaries in one run; by default 64, 16 for ``hierarchical`` and ``adaptive``, 1 for
             ``uniform``.
         out: File of finished runs: the audit goes on where it was cut off.
+        certificate_digest: Of the release or model that the plan is of, for the report to name.
         test_seed: For tests: repeatable runs.
         progress: Called with (runs done, runs in all).
 
@@ -179,7 +186,8 @@ def audit(
     runs = _validate.integer("runs", runs, at_least=2 * _TUNING_EVERY)
     subject, event = subject_of(plan, count)
     trials = run_trials(subject, runs, out=out, test_seed=test_seed, progress=progress)
-    return judge(trials, event, plan.delta, confidence)
+    report = judge(trials, event, plan.delta, confidence)
+    return _named(report, plan, certificate_digest)
 
 
 def audit_one_run(
@@ -187,6 +195,7 @@ def audit_one_run(
     *,
     confidence: float = 0.999,
     num_canaries: int = 1000,
+    certificate_digest: str | None = None,
     test_seed: int | None = None,
 ) -> AuditReport:
     """Run the code of a plan once, with many canaries, and bound epsilon from below.
@@ -198,6 +207,7 @@ def audit_one_run(
         plan: As of :func:`audit`; not ``uniform``, which has one canary a run.
         confidence: Probability with which a sound mechanism passes, at least.
         num_canaries: Canaries: as many features, and classes, are mixed.
+        certificate_digest: As of :func:`audit`.
         test_seed: For tests: a repeatable run.
 
     Raises:
@@ -211,7 +221,19 @@ def audit_one_run(
     count = _validate.integer("num_canaries", num_canaries, at_least=20, at_most=4096)
     subject, event = subject_of(plan, count)
     trials = run_trials(subject, 1, test_seed=test_seed)
-    return judge_one_run(trials, event, plan.delta, confidence)
+    report = judge_one_run(trials, event, plan.delta, confidence)
+    return _named(report, plan, certificate_digest)
+
+
+def _named(
+    report: AuditReport, plan: ReleasePlan | TrainingPlan, certificate_digest: str | None
+) -> AuditReport:
+    """Say in a report what was audited."""
+    digests = {
+        "parameters_digest": plan.parameters_digest(),
+        "certificate_digest": certificate_digest,
+    }
+    return report.model_copy(update=digests)
 
 
 def subject_of(plan: ReleasePlan | TrainingPlan, num_canaries: int) -> tuple[Subject, Event]:
@@ -348,7 +370,7 @@ def _report(
     findings: list[str],
     *,
     lower_bound: float,
-    **bounds: float,
+    **bounds: Any,
 ) -> AuditReport:
     """Add what the published noise says, and the verdict."""
     noise = trials.noise

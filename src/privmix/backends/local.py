@@ -93,7 +93,7 @@ def _swept_rows(
         room = sums_bytes
         while left:
             mixer, block = mixers[left[0][0]], left[0][1]
-            room -= sum_bytes(mixer.config, block, records.count)
+            room -= sum_bytes(mixer.config, block.num_rows, records.count)
             if group and room < 0:
                 break
             group.append((mixer, block, mixer.new_sums(block)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -60,15 +61,23 @@ def read_synthetic(path: Path, label: str, schema: Schema | None = None) -> pa.T
     return _typed(_expanded(renamed), label, schema)
 
 
-def _label_beside(path: Path) -> str:
+def protects_nobody(path: Path) -> bool:
+    """Tell whether synthetic records are of a release that protects nobody, as facts beside their file say."""
+    return _facts_beside(path).get("private") is False
+
+
+def _facts_beside(path: Path) -> dict[str, Any]:
+    """Read what is beside a file of synthetic records; nothing where that is no JSON object."""
     beside = sidecar_path(path)
-    if not beside.is_file():
-        return _USUAL_LABEL
     try:
-        facts = json.loads(read_file(beside, MOST_JSON_BYTES))
-    except ValueError:
-        return _USUAL_LABEL
-    names = facts.get("label_columns") if isinstance(facts, dict) else None
+        facts = json.loads(read_file(beside, MOST_JSON_BYTES)) if beside.is_file() else {}
+    except (ValueError, RecursionError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _label_beside(path: Path) -> str:
+    names = _facts_beside(path).get("label_columns")
     known = isinstance(names, list) and len(names) == 1 and isinstance(names[0], str)
     return str(names[0]) if known and names is not None else _USUAL_LABEL
 

@@ -241,6 +241,11 @@ class TrainingPlan(FrozenModel):
         text = self.model_dump_json(exclude={"accountants"})
         return hashlib.sha256(b"privmix training plan 1" + text.encode()).digest()
 
+    def parameters_digest(self) -> str:
+        """Return a SHA-256, in hexadecimal, of what the guarantee follows from, which a certificate keeps."""
+        text = self.model_dump_json(exclude={"accountants", "epsilon"})
+        return hashlib.sha256(b"privmix training parameters 1" + text.encode()).hexdigest()
+
 
 def class_weights(given: object, balance: object) -> tuple[float, ...] | None:
     """Return a number for each class from what is given and from public shares of the classes.

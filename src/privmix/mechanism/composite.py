@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
+from scipy.special import expit
 
 from privmix import _validate
 from privmix._validate import FrozenModel
@@ -65,6 +66,21 @@ class _Composite(FrozenModel):
         return None
 
 
+def _check_budget(stated: float, rows: MixtureConfig, others: float) -> None:
+    """Refuse a budget of the signed rows that their noise and that of the ``others`` do not divide so.
+
+    The planned GDP parameters give it back, squared: q^2 T (cosh(1/s^2) - 1), and one over the squared
+    noise multiplier of the others together. In logs, since any noise may stand in a file.
+    """
+    _validate.real("feature_budget", stated, above=0.0, below=1.0)
+    half = math.exp(min(max(-2.0 * math.log(rows.noise_multiplier), -700.0), 700.0)) / 2.0
+    log_sinh = half + math.log(-math.expm1(-2.0 * half) / 2.0)
+    per_row = math.log(2.0) + 2.0 * (math.log(rows.sampling_prob) + log_sinh)
+    due = float(expit(per_row + math.log(rows.num_mixtures) + 2.0 * math.log(others)))
+    if not math.isclose(stated, due, rel_tol=1e-9):
+        _validate.fail("feature_budget", f"{due!r}, which follows from the noise", stated)
+
+
 def _check_same_sizes(one: TableConfig, other: TableConfig) -> None:
     for name in ("num_records", "num_classes", "num_features"):
         if getattr(one, name) != getattr(other, name):
@@ -87,7 +103,6 @@ class HybridConfig(_Composite):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _validate.real("feature_budget", self.feature_budget, above=0.0, below=1.0)
         sums, rows = self.components
         if (sums.design, sums.sampling_prob, sums.rows_per_class) != ("stratified", 1.0, 1):
             _validate.fail(
@@ -96,6 +111,7 @@ class HybridConfig(_Composite):
         if rows.design != "signed" or rows.labels != "absent":
             _validate.fail("components[1]", "signed rows without labels", rows.design)
         _check_same_sizes(sums, rows)
+        _check_budget(self.feature_budget, rows, sums.noise_multiplier)
         return self
 
 
@@ -114,11 +130,11 @@ class AdaptiveConfig(_Composite):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _validate.real("feature_budget", self.feature_budget, above=0.0, below=1.0)
         rows, rounds = self.components
         if rows.design != "signed" or rows.labels != "absent":
             _validate.fail("components[0]", "signed rows without labels", rows.design)
         _check_same_sizes(rows, rounds)
+        _check_budget(self.feature_budget, rows, rounds.round_multiplier)
         return self
 
 

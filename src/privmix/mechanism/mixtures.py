@@ -375,12 +375,21 @@ class MixtureConfig(FrozenModel):
         return self.num_features + (self.num_classes if self.labels == "mixed" else 0)
 
     @property
-    def blocks(self) -> list[RowBlock]:
-        """The layout of the rows; it depends on public sizes only."""
+    def block_rows(self) -> int:
+        """Rows of a block at most; it depends on public sizes only."""
         most = min(_BLOCK_BYTES // (4 * self.row_width), int(_BLOCK_RECORDS / self.mix_size))
         most = min(most, max(_FEW_ROWS, self.num_mixtures // _NUM_BLOCKS))
-        block_rows = 1 << max(4, min(12, most.bit_length() - 1))
-        return row_blocks(self.num_mixtures, block_rows, self.rows_per_class)
+        return 1 << max(4, min(12, most.bit_length() - 1))
+
+    @property
+    def blocks(self) -> list[RowBlock]:
+        """The layout of the rows."""
+        return row_blocks(self.num_mixtures, self.block_rows, self.rows_per_class)
+
+    @property
+    def longest_block(self) -> int:
+        """Rows of the longest block, found without a list of all."""
+        return min(self.block_rows, self.rows_per_class or self.num_mixtures)
 
     @property
     def shard_records(self) -> int:

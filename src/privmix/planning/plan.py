@@ -312,6 +312,14 @@ class ReleasePlan(FrozenModel):
         )
         return hashlib.sha256(b"privmix plan 1" + text.encode()).digest()
 
+    def parameters_digest(self) -> str:
+        """Return a SHA-256, in hexadecimal, of what the guarantee follows from, which a certificate keeps."""
+        text = self.model_dump_json(
+            by_alias=True,
+            exclude={"epsilon", "accountants", "peak_memory_bytes", "disk_bytes", "risk"},
+        )
+        return hashlib.sha256(b"privmix plan parameters 1" + text.encode()).hexdigest()
+
 
 _SUMMARY = (*_SIZES, "num_mixtures", "neighboring_relation")
 
