@@ -178,6 +178,7 @@ def audit(
         ('consistent', True)
 
     """
+    _half(confidence)  # checked before hours of runs
     most = most_canaries(plan.mechanism) if isinstance(plan, ReleasePlan) else MOST_CANARIES
     count = most if num_canaries is None else num_canaries
     count = _validate.integer("num_canaries", count, at_most=most)
@@ -214,6 +215,7 @@ def audit_one_run(
             beside them.
 
     """
+    _half(confidence)
     if isinstance(plan, ReleasePlan) and plan.design == "uniform":
         _validate.fail("plan", "a design with several canaries in one run", "uniform")
     count = _validate.integer("num_canaries", num_canaries, at_least=20, at_most=4096)

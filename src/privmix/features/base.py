@@ -144,7 +144,7 @@ class BatchExtractor(BaseExtractor):
 
         For attacks, and not for a release: a record's bits may depend on its position in the batch.
         """
-        return self._forward(batch)
+        return self._forward(batch.contiguous())
 
     @cached_property
     def _trial_width(self) -> int:
