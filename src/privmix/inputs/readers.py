@@ -50,6 +50,7 @@ from privmix.schema.table import PLAIN, TextFormat
 SUFFIXES = (".parquet", ".npz", ".npy", ".zarr", *TEXT_SUFFIXES)
 _BATCH_BYTES = 8 << 20
 _BUFFER_BYTES = 32 << 20
+_SAMPLE_ROWS = 1024  # while nothing is known of how wide vectors are
 _TEXT_BLOCK = 1 << 20
 _WIDEST_CELL = 64
 
@@ -324,7 +325,7 @@ def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
 
     def passes(start: int) -> Iterator[tuple[int, NDArray[Any]]]:
         buffer = max(1 << 12, min(1 << 20, _BUFFER_BYTES // len(names)))
-        rows = max(1, _BATCH_BYTES // (8 * width))
+        rows = _SAMPLE_ROWS if vector_width is None else max(1, _BATCH_BYTES // (8 * width))
         for file, first, run in scan_parquet(
             files, names, start, batch_rows=rows, buffer_bytes=buffer
         ):
