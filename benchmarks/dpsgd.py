@@ -60,7 +60,7 @@ def our_step(features, targets, weights):
         key.stream("noise"), key.stream("extra"), grid.published.sensitivity, total.size
     )
     total = total + noise.reshape(total.shape)
-    return weights - 0.1 * total / (grid.published.units * len(features))
+    return weights - 0.1 * total / (grid.published.scale * len(features))
 
 
 def opacus_step(features, targets, weights):

@@ -36,13 +36,7 @@ from privmix.records.bounded import Progress, Records
 from privmix.rng import MasterKey, fresh_name
 from privmix.running.durable import write_durably
 from privmix.running.finished import FinishedFiles, check_sealed, warn_of_damage
-from privmix.running.journal import (
-    Charge,
-    Journal,
-    RunFolder,
-    check_out,
-    make_once,
-)
+from privmix.running.journal import Journal, RunFolder, RunTerms, check_out, make_once
 from privmix.running.ledger import ledger_charge
 from privmix.running.resources import parse_bytes, return_memory, spare_memory
 from privmix.running.shared_store import STATE_NAME, SharedParts, store_location
@@ -184,16 +178,13 @@ def release(
     # A run that goes on was counted when it began, in this process or in another one.
     silent = charge is not None or test_seed is not None or resume
     spending = nullcontext() if silent else unrecorded(plan.event, plan.delta, "privmix.release")
-    with open_backend(backend, threads, scheduler, workers) as place, spending:
+    with open_backend(backend, threads, scheduler, workers) as opened, spending:
         return release_records(
             records,
             plan,
-            out=target,
+            RunTerms(target, resume, charge, test_seed),
             sums_bytes=sums_bytes,
-            resume=resume,
-            charge=charge,
-            test_seed=test_seed,
-            backend=place,
+            backend=opened,
             store=location,
             extractor=None if extractor is None else extractor.identity,
             sign_key=sign_key,
@@ -246,12 +237,9 @@ def read_records(
 def release_records(
     records: Records,
     plan: ReleasePlan,
+    terms: RunTerms,
     *,
-    out: Path,
     sums_bytes: int = 0,
-    resume: bool = False,
-    charge: Charge | None = None,
-    test_seed: int | None = None,
     backend: Backend | None = None,
     threads: int = 1,
     store: str | None = None,
@@ -261,17 +249,16 @@ def release_records(
 ) -> Release:
     """Publish bounded records: draw and write in a private run folder, seal, and move into place.
 
-    ``charge`` is called with the run's name before the key is drawn, and again, with the same name,
-    when the run is resumed; it is told the certificate's digest before the release appears.
-    ``sums_bytes`` bounds the sums of one sweep over streamed records. Without a ``backend``, that many
-    ``threads`` of this process do the mixing. ``store`` is a shared store for the parts, out of
+    ``terms`` say where, whether a run is resumed, and how it is charged. ``sums_bytes`` bounds the
+    sums of one sweep over streamed records. Without a ``backend``, that many ``threads`` of this
+    process do the mixing. ``store`` is a shared store for the parts, out of
     ``shared_store.store_location``.
     """
     # Validated here, where every release passes: a copy with changed fields (``model_copy``) was not.
     plan = ReleasePlan.from_json(plan.to_json())
     plan.unit.check_given(records.units is not None)
     _check_count(plan, records)
-    if sign_key is not None and test_seed is not None:
+    if sign_key is not None and terms.test_seed is not None:
         _validate.fail("sign_key", "nothing beside test_seed, which protects nobody", "a key")
     certificate = Certificate.for_plan(plan, private=True, files={}, extractor=extractor)
     size = len(certificate.to_bytes()) + 128 * len(part_layout(plan.mechanism))
@@ -281,21 +268,21 @@ def release_records(
     origin = b"" if extractor is None else extractor.content()
     context = hashlib.sha256(plan.digest() + records.digest() + origin).digest()
 
-    place = LocalBackend(threads) if backend is None else backend
+    opened = LocalBackend(threads) if backend is None else backend
     if plan.design == "adaptive":
-        _check_rounds_place(store)
+        _check_rounds_store(store)
     made_here = False
 
     def prepare(run: RunFolder) -> None:
-        if store is not None and Path(store).is_relative_to(out):
-            _validate.fail("store", "a place outside the release folder", store)
+        if store is not None and Path(store).is_relative_to(terms.out):
+            _validate.fail("store", "a path outside the release folder", store)
         if store is not None and not (run.folder / STATE_NAME).exists():
             SharedParts(location=store, token=fresh_name()).write(run)
         shared = SharedParts.of_run(run, store)
         if shared is not None:
             shared.store.claim()
             try:
-                place.check_store(shared.store)
+                opened.check_store(shared.store)
             finally:
                 shared.store.give_up()
 
@@ -306,12 +293,12 @@ def release_records(
         job = Job(plan.mechanism, mixed, key, sums_bytes=sums_bytes)
         shared = SharedParts.of_run(run, store)
         if isinstance(plan.mechanism, AdaptiveConfig):
-            write_rounds(folder, certificate, job, place, finished, progress)
+            write_rounds(folder, certificate, job, opened, finished, progress)
         elif shared is None:
             layout = part_layout(plan.mechanism)
-            write_parts(folder, plan, job, place, finished, progress, layout)
+            write_parts(folder, plan, job, opened, finished, progress, layout)
         else:
-            shared = write_shared_parts(run, plan, job, place, shared, progress)
+            shared = write_shared_parts(run, plan, job, opened, shared, progress)
         digests = {} if shared is None else shared.digests
         stamped = certificate.sealed(private=journal.private, files={})
         digest = _seal(folder, stamped, finished, digests)
@@ -323,7 +310,7 @@ def release_records(
         sealed = Release(folder).certificate
         if sealed.sealed(private=True, files={}) != certificate:
             # Cut off between sealing and publishing: the journal is gone, the plan is known still.
-            _validate.fail(f"resuming {out}", "the plan it was begun with", "another")
+            _validate.fail(f"resuming {terms.out}", "the plan it was begun with", "another")
         if not made_here:  # the key is gone, so that nothing can be made again
             check_sealed(run, sealed.files, {} if shared is None else shared.digests)
         if sign_key is not None:
@@ -335,21 +322,11 @@ def release_records(
                     _make_alike(Path(shared.location))
         _make_alike(folder)
 
-    begun = Journal(context=context.hex())
-    make_once(
-        out,
-        begun,
-        make,
-        finish,
-        prepare=prepare,
-        resume=resume,
-        charge=charge,
-        test_seed=test_seed,
-    )
-    return Release(out)
+    make_once(terms, Journal(context=context.hex()), make, finish, prepare=prepare)
+    return Release(terms.out)
 
 
-def _check_rounds_place(store: str | None) -> None:
+def _check_rounds_store(store: str | None) -> None:
     """Refuse a store for rounds, each of which is read for the next."""
     if store is not None:
         allowed = "nothing for design adaptive; plan another, such as --design hybrid"

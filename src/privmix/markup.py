@@ -32,7 +32,7 @@ class Element(NamedTuple):
 
     def render(self) -> str:
         """Return the element as HTML; what is not printable is shown as an escape sequence."""
-        return "".join(_pieces(self))
+        return "".join(_texts(self))
 
 
 def element(tag: str, *children: Content, **attributes: str | float | bool | None) -> Element:
@@ -85,7 +85,7 @@ def markdown(text: str) -> str:
     return printable(text).translate(_MARKDOWN)
 
 
-def _pieces(content: Content, raw: bool = False) -> Iterator[str]:
+def _texts(content: Content, raw: bool = False) -> Iterator[str]:
     if content is None:
         return
     if isinstance(content, str):
@@ -98,11 +98,11 @@ def _pieces(content: Content, raw: bool = False) -> Iterator[str]:
         if content.tag in _VOID:
             return
         for child in content.children:
-            yield from _pieces(child, content.tag in _RAW)
+            yield from _texts(child, content.tag in _RAW)
         yield f"</{content.tag}>"
     else:
-        for part in content:
-            yield from _pieces(part, raw)
+        for one in content:
+            yield from _texts(one, raw)
 
 
 def _visible(text: str) -> str:

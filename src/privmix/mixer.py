@@ -83,7 +83,7 @@ class Mixer:
 
     @property
     def shards(self) -> list[tuple[int, int]]:
-        """The runs of records (start, stop) that sums are made of."""
+        """The stretches of records (start, stop) that sums are made of."""
         count, size = self._records.count, self.config.shard_records
         return [(start, min(start + size, count)) for start in range(0, count, size)]
 
@@ -227,13 +227,13 @@ class Mixer:
         sums: NDArray[np.int64] | NDArray[np.int32],
         grid: FixedPoint,
         block: RowBlock,
-        part: Literal["feature", "label"],
+        side: Literal["feature", "label"],
     ) -> NDArray[np.float32]:
         weighted = self.config.weight_clip is not None
         unit = WEIGHT_SCALE if weighted else 1
-        stddev = self.config.noise_stddev(grid.sensitivity * unit, part)
-        stream = self._stream(f"{part}-noise", block=block.index)
-        extra = self._stream(f"{part}-noise-extra", block=block.index)
+        stddev = self.config.noise_stddev(grid.sensitivity * unit, side)
+        stream = self._stream(f"{side}-noise", block=block.index)
+        extra = self._stream(f"{side}-noise-extra", block=block.index)
         published = np.empty(sums.shape, dtype=np.float32)
         step = max(1, _NOISE_AT_ONCE // sums.shape[1])
         room = np.empty(min(step, len(sums)) * sums.shape[1], dtype=np.int64)

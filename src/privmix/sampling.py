@@ -1,7 +1,7 @@
 """Which record enters which row, with what sign or weight: index sets and row layouts.
 
 Never sees features. Every sampler is exact, given uniform words: what 64 bits cannot decide is
-decided with more of them. Independent inclusions are drawn in runs of cells along the records, so
+decided with more of them. Independent inclusions are drawn in stretches of cells along the records, so
 that the cost is proportional to the number of inclusions, not of (row, record) cells.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 WEIGHT_SCALE = 1 << 14
 
 _WORD_BITS = 64
-_PIECE = 1 << 16  # words drawn at a time
+_MOST_WORDS = 1 << 16  # words drawn at a time
 _LONGEST_RUN_BITS = 16
 
 
@@ -83,15 +83,15 @@ def row_blocks(
         [(0, 3, 0), (3, 6, 1)]
 
     """
-    run = num_mixtures if rows_per_class is None else rows_per_class
+    group = num_mixtures if rows_per_class is None else rows_per_class
     bounds = [
         (
             start,
-            min(start + block_rows, first + run),
-            None if rows_per_class is None else first // run,
+            min(start + block_rows, first + group),
+            None if rows_per_class is None else first // group,
         )
-        for first in range(0, num_mixtures, run)
-        for start in range(first, first + run, block_rows)
+        for first in range(0, num_mixtures, group)
+        for start in range(first, first + group, block_rows)
     ]
     return [RowBlock(i, *bound) for i, bound in enumerate(bounds)]
 
@@ -99,7 +99,7 @@ def row_blocks(
 def run_length(sampling_prob: float) -> int:
     """Number of cells drawn together: a power of two of which at most four are included on average.
 
-    A run costs a word, and each inclusion another: longer runs are cheaper where few of their
+    A stretch costs a word, and each inclusion another: longer stretches are cheaper where few of their
     places are taken. They are never longer than 65536 cells, whose numbers fit into 32 bits with
     room to spare.
     """
@@ -108,7 +108,7 @@ def run_length(sampling_prob: float) -> int:
 
 
 def _count_probability_up_to(sampling_prob: float, bits: int) -> Iterator[int]:
-    """Yield floor(2^bits * P(count <= c)), c = 0, 1, ..., for the count of inclusions in a run."""
+    """Yield floor(2^bits * P(count <= c)), c = 0, 1, ..., for the count of inclusions in a stretch."""
     import mpmath
 
     length = run_length(sampling_prob)
@@ -126,7 +126,7 @@ def _count_probability_up_to(sampling_prob: float, bits: int) -> Iterator[int]:
 
 @lru_cache(maxsize=8)
 def _count_thresholds(sampling_prob: float, bits: int) -> NDArray[np.uint64]:
-    """Thresholds of a run's count in units of 2^-bits, up to the first that no number exceeds.
+    """Thresholds of a stretch's count in units of 2^-bits, up to the first that no number exceeds.
 
     A ``bits``-bit number u above threshold c says that the count is above c, one below it that it
     is at most c, and one equal to it leaves it open.
@@ -140,7 +140,7 @@ def _count_thresholds(sampling_prob: float, bits: int) -> NDArray[np.uint64]:
 
 
 def _exact_count(sampling_prob: float, word: int, extra: KeyStream) -> int:
-    """Count the inclusions of a run whose first word equals a threshold, by appending bits."""
+    """Count the inclusions of a stretch whose first word equals a threshold, by appending bits."""
     bits = _WORD_BITS
     while True:
         count = 0
@@ -163,29 +163,29 @@ def _fill(
     length: int,
     num_rows: int,
     num_records: int,
-    run: int,
+    stretch: int,
     row: int,
     settled: int,
     rows: NDArray[np.int32],
     records: NDArray[np.int32],
     signs: NDArray[np.int32],
 ) -> tuple[int, int, int, int, int, bool]:  # pragma: no cover - compiled
-    """Visit runs of cells from (run, row) on until words run out or a count is undecided.
+    """Visit stretches of cells from (stretch, row) on until words run out or a count is undecided.
 
     Runs are the outer loop: what a record beyond the end draws comes last and changes nothing
-    before it. ``settled`` is the count of the first run if it is known, or -1. A record's place
+    before it. ``settled`` is the count of the first stretch if it is known, or -1. A record's position
     comes from the low bits of a word and its sign from the highest.
-    Returns the next (run, row) with its settled count or -1, the numbers of inclusions and of words
+    Returns the next (stretch, row) with its settled count or -1, the numbers of inclusions and of words
     used, and ``undecided``.
     """
     mask = np.uint64(length - 1)
     used, found = 0, 0
-    while run * length < num_records:
+    while stretch * length < num_records:
         while row < num_rows:
             first = used
             begin = found
             if used == words.size:
-                return run, row, settled, found, used, False
+                return stretch, row, settled, found, used, False
             word = words[used] >> np.uint64(unused_bits)
             used += 1
             count = settled
@@ -194,12 +194,12 @@ def _fill(
                 while count < thresholds.size and word > thresholds[count]:
                     count += 1
                 if count < thresholds.size and word == thresholds[count]:
-                    return run, row, -1, begin, first, True
+                    return stretch, row, -1, begin, first, True
             drawn = 0
             while drawn < count:  # distinct positions: a repeated one is drawn again
                 if used == words.size:
-                    return run, row, settled, begin, first, False
-                record = np.int32(run * length + np.int64(words[used] & mask))
+                    return stretch, row, settled, begin, first, False
+                record = np.int32(stretch * length + np.int64(words[used] & mask))
                 sign = np.int32(1) - np.int32(2) * np.int32(words[used] >> np.uint64(63))
                 used += 1
                 repeated = False
@@ -218,8 +218,8 @@ def _fill(
                     found += 1
             row += 1
         row = 0
-        run += 1
-    return run, row, -1, found, used, False
+        stretch += 1
+    return stretch, row, -1, found, used, False
 
 
 @kernel(nogil=True)
@@ -278,22 +278,22 @@ def bernoulli_inclusions(
         return Inclusions(starts, np.tile(np.arange(num_records, dtype=np.int32), num_rows))
     length = run_length(sampling_prob)
     thresholds = _count_thresholds(sampling_prob, threshold_bits)
-    run, row, settled, undecided = 0, 0, -1, False
+    stretch, row, settled, undecided = 0, 0, -1, False
     words = np.empty(0, dtype=np.uint64)
     chunks = [np.empty((3, 0), dtype=np.int32)]
-    while run * length < num_records:
+    while stretch * length < num_records:
         if not undecided:
-            runs_left = (math.ceil(num_records / length) - run) * num_rows
-            words = np.concatenate([words, stream.words(min(2 * runs_left + 64, _PIECE))])
+            stretches_left = (math.ceil(num_records / length) - stretch) * num_rows
+            words = np.concatenate([words, stream.words(min(2 * stretches_left + 64, _MOST_WORDS))])
         chunk = np.empty((3, words.size), dtype=np.int32)
-        run, row, settled, found, used, undecided = _fill(
+        stretch, row, settled, found, used, undecided = _fill(
             words,
             thresholds,
             _WORD_BITS - threshold_bits,
             length,
             num_rows,
             num_records,
-            run,
+            stretch,
             row,
             settled,
             *chunk,
@@ -317,9 +317,9 @@ def _distinct(
     chosen: NDArray[np.int32],
     filled: int,
 ) -> tuple[int, int]:  # pragma: no cover - compiled
-    """Append members of [0, population) until every run of ``size`` in ``chosen`` is distinct.
+    """Append members of [0, population) until every stretch of ``size`` in ``chosen`` is distinct.
 
-    ``taken`` marks the members of the run in progress. Numbers out of range or taken are drawn
+    ``taken`` marks the members of the stretch in progress. Numbers out of range or taken are drawn
     again. Returns the numbers of places filled and of words used.
     """
     used = 0
@@ -360,7 +360,7 @@ def distinct_choices(
     mask = np.uint64((1 << (population - 1).bit_length()) - 1)
     filled, words = 0, np.empty(0, dtype=np.uint64)
     while filled < chosen.size:
-        words = np.concatenate([words, stream.words(min(2 * (chosen.size - filled), _PIECE))])
+        words = np.concatenate([words, stream.words(min(2 * (chosen.size - filled), _MOST_WORDS))])
         filled, used = _distinct(words, mask, population, size, taken, chosen, filled)
         words = words[used:]
     return chosen.reshape(num_choosers, size)

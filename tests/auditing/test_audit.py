@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from audit_cases import DESIGNS, plan_of, training_plan
-from planted_faults import RELEASE_FAULTS, TRAINING_FAULTS, realised_count, twice_the_rate
+from planted_faults import (
+    PARTIAL_FAULTS,
+    RELEASE_FAULTS,
+    TRAINING_FAULTS,
+    realised_count,
+    twice_the_rate,
+)
 from privmix import InvalidInputError
 from privmix.accounting import GaussianEvent, gdp_epsilon
 from privmix.auditing import (
@@ -84,6 +90,19 @@ def test_planted_faults_of_releases_are_caught(design, fault, monkeypatch):
     trials = 2048 if fault is twice_the_rate else 640
     report = audit(plan, runs=trials // count, num_canaries=count, test_seed=2)
     assert report.verdict == "violated"
+
+
+@pytest.mark.parametrize(
+    ("design", "fault"),
+    [(design, fault) for fault, designs in PARTIAL_FAULTS for design in designs],
+    ids=lambda part: getattr(part, "__name__", part),
+)
+def test_faults_of_one_part_alone_are_caught(design, fault, monkeypatch):
+    plan = plan_of(design, 5.0)
+    fault(monkeypatch)
+    count = min(16, most_canaries(plan.mechanism))
+    report = audit(plan, runs=320 // count, num_canaries=count, test_seed=2)
+    assert any(found.startswith("noise: ") for found in report.findings)
 
 
 @pytest.mark.parametrize("fault", TRAINING_FAULTS, ids=lambda fault: fault.__name__)

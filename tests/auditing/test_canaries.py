@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from scipy.stats import binom, norm
+from scipy.stats import binom, chi2, norm
 
 from audit_cases import DESIGNS, plan_of
 from privmix import InvalidInputError
@@ -18,6 +18,7 @@ from privmix.auditing.trials import published
 from privmix.engine import release_records
 from privmix.planning.plan import ReleasePlan
 from privmix.rng import MasterKey
+from privmix.running.journal import RunTerms
 
 
 def canaries_of(design: str, count: int = 5) -> CanarySet:
@@ -89,7 +90,7 @@ def test_the_rows_that_are_scored_are_those_of_a_release(design, tmp_path):
     canaries = canaries_of(design)
     records = canaries.records(np.arange(canaries.num_canaries) % 2 == 0)
     plan = ReleasePlan.for_config(canaries.mechanism, 1e-5, canaries.schema)
-    made = release_records(records, plan, out=tmp_path / "made", test_seed=7)
+    made = release_records(records, plan, RunTerms(tmp_path / "made", test_seed=7))
     context = hashlib.sha256(plan.digest() + records.digest()).digest()
     tables = published(canaries.mechanism, 1.0, records, MasterKey.for_test(7, context))
     for rows, table in zip(tables, made.tables, strict=True):
@@ -97,6 +98,19 @@ def test_the_rows_that_are_scored_are_those_of_a_release(design, tmp_path):
         if rows.label_weights is not None:
             assert np.array_equal(rows.label_weights, table.label_weights)
     assert np.isfinite(canaries.scores(tables)).all()
+
+
+@pytest.mark.parametrize("design", ["poisson", "signed", "uniform", "hybrid"])
+def test_label_noise_is_read_in_classes_of_nobody(design):
+    """Certified noise by a chi-square test; false alarm 1e-4. ``hybrid`` has none."""
+    canaries = canaries_of(design)
+    records = canaries.records(np.arange(canaries.num_canaries) % 2 == 0)
+    tables = published(canaries.mechanism, 1.0, records, MasterKey.for_test(1, b"labels"))
+    noise = canaries.label_noise(tables, records)
+    # Two of five canaries are not there; of uniform's three classes one has nobody.
+    assert len(noise) == {"poisson": 100, "signed": 100, "uniform": 10, "hybrid": 0}[design]
+    low, high = chi2.ppf([0.5e-4, 1 - 0.5e-4], max(1, len(noise)))
+    assert not len(noise) or low < (noise**2).sum() < high
 
 
 @pytest.mark.parametrize("design", DESIGNS)

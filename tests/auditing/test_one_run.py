@@ -96,9 +96,9 @@ def test_one_run_catches_faults_of_signed_rows(fault, monkeypatch):
 
 def test_one_run_catches_a_training_that_does_not_clip(monkeypatch):
     plan = training_plan(3.0)
-    assert audit_one_run(plan, test_seed=1).verdict == "consistent"
+    assert audit_one_run(plan, num_canaries=250, test_seed=1).verdict == "consistent"
     no_clipping(monkeypatch)
-    report = audit_one_run(plan, test_seed=1)
+    report = audit_one_run(plan, num_canaries=250, test_seed=1)
     assert report.verdict == "violated" and report.findings[0].startswith("privacy: ")
 
 

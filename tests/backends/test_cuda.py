@@ -9,6 +9,7 @@ from privmix.backends import open_backend
 from privmix.clipping import FixedPoint
 from privmix.mixing import BlockSums
 from privmix.records.bounded import BoundedRecords
+from privmix.running.journal import RunTerms
 from privmix.sampling import Inclusions
 
 torch = pytest.importorskip("torch")
@@ -25,7 +26,7 @@ def test_bits_are_those_of_the_threads(tmp_path, task, device):
     records = bound_records(x, y, plan.data_schema)
     with CudaBackend(2, device) as backend:
         there = engine.release_records(
-            records, plan, out=tmp_path / "there", test_seed=1, backend=backend
+            records, plan, RunTerms(tmp_path / "there", test_seed=1), backend=backend
         )
     assert there.certificate_digest == here.certificate_digest
 
@@ -37,7 +38,7 @@ def test_units_and_labels_that_are_vectors(tmp_path, owned, device):
     records = bound_records(x, y, plan.data_schema, units=units)
     with CudaBackend(2, device) as backend:
         there = engine.release_records(
-            records, plan, out=tmp_path / "there", test_seed=1, backend=backend
+            records, plan, RunTerms(tmp_path / "there", test_seed=1), backend=backend
         )
     assert there.certificate_digest == here.certificate_digest
 
@@ -47,7 +48,7 @@ def test_units_and_labels_that_are_vectors(tmp_path, owned, device):
 @pytest.mark.parametrize("weight", [None, 1, 1 << 14])
 def test_sums_are_exact_at_the_extremes(device, size, weight, monkeypatch, rng):
     """Up to 512 records of magnitude 32767 fit into float32's integers; more do not."""
-    monkeypatch.setattr("privmix.backends.cuda._PIECE_BYTES", 8 * 700 * 2)  # two columns at a time
+    monkeypatch.setattr("privmix.backends.cuda._COPY_BYTES", 8 * 700 * 2)  # two columns at a time
     values = rng.integers(-32767, 32768, size=(700, 5)).astype(np.int16)
     values[:, 0], values[:, 1] = 32767, -32767
     values[0, 0] = 32766  # an odd total, which a sum past 2^24 would round

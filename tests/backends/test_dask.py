@@ -26,6 +26,7 @@ from privmix.mixing import BlockSums
 from privmix.publishing import folder as store
 from privmix.rng import MasterKey, guessable_secret
 from privmix.running import shared_store
+from privmix.running.journal import RunTerms
 from privmix.running.ledger import Ledger
 from privmix.sampling import RowBlock
 
@@ -117,7 +118,7 @@ def test_records_that_are_read_in_runs(tmp_path, task, four):
     streamed = bound_records(x, y, plan.data_schema, in_memory=False)
     with DaskBackend(four.scheduler_address) as backend:
         there = release_records(
-            streamed, plan, out=tmp_path / "there", test_seed=1, backend=backend
+            streamed, plan, RunTerms(tmp_path / "there", test_seed=1), backend=backend
         )
     assert there.certificate_digest == here.certificate_digest
 
@@ -163,7 +164,7 @@ def test_a_killed_worker_changes_nothing(tmp_path):
     plan = make_plan(schema, "signed", 5.0, mix_size=10, num_mixtures=40_000)
     assert len(plan.mechanism.blocks) > 9
     records = bound_records(*make_data(schema, 140_000), schema)
-    here = release_records(records, plan, out=tmp_path / "here", test_seed=1)
+    here = release_records(records, plan, RunTerms(tmp_path / "here", test_seed=1))
     killed = []
 
     def kill(done: int, total: int) -> None:
@@ -173,11 +174,12 @@ def test_a_killed_worker_changes_nothing(tmp_path):
 
     with DaskBackend(None, 2, 2) as backend:
         client = backend._client
-        options = {"test_seed": 1, "backend": backend}
-        there = release_records(records, plan, out=tmp_path / "there", progress=kill, **options)
+        terms = RunTerms(tmp_path / "there", test_seed=1)
+        there = release_records(records, plan, terms, progress=kill, backend=backend)
         assert killed
         client.wait_for_workers(2, timeout=60)
-        again = release_records(records, plan, out=tmp_path / "again", **options)
+        terms = RunTerms(tmp_path / "again", test_seed=1)
+        again = release_records(records, plan, terms, backend=backend)
         assert killed[0] not in client.run(os.getpid).values()
     assert here.certificate_digest == there.certificate_digest == again.certificate_digest
 
@@ -257,7 +259,7 @@ def test_a_worker_killed_while_parts_are_written(tmp_path, monkeypatch):
     plan = make_plan(schema, "signed", 5.0, mix_size=10, num_mixtures=40_000)
     monkeypatch.setattr(store, "_PART_BYTES", 1 << 20)  # the holder lays parts out
     records = bound_records(*make_data(schema, 70_000), schema)
-    here = release_records(records, plan, out=tmp_path / "here", test_seed=1)
+    here = release_records(records, plan, RunTerms(tmp_path / "here", test_seed=1))
     killed = []
 
     def kill(done: int, total: int) -> None:
@@ -270,10 +272,9 @@ def test_a_worker_killed_while_parts_are_written(tmp_path, monkeypatch):
         release_records(
             records,
             plan,
-            out=tmp_path / "there",
+            RunTerms(tmp_path / "there", test_seed=1),
             store=str(tmp_path / "store"),
             progress=kill,
-            test_seed=1,
             backend=backend,
         )
     assert killed
@@ -567,7 +568,7 @@ class TestRefusals:
 
     def test_workers_that_do_not_see_the_store(self, tmp_path):
         """Other processes have another memory."""
-        words = "a place that worker tls.* can read and write, got another place"
+        words = "a store that worker tls.* can read and write, got another store"
         self.refuse(tmp_path, words, workers=1, threads=1, store="memory://release")
         assert shared_store.Objects("memory://release").names() == []
 

@@ -146,7 +146,7 @@ def test_the_noise_has_the_stated_size(monkeypatch, name):
 
 def test_noise_is_the_multiplier_times_the_sensitivity():
     """Within 6 standard errors of 20,000 draws: false alarm below 1e-8; a factor of 1.1 is noticed."""
-    key = base.make_key("test", GaussianEvent(noise_multiplier=3.0), 1e-5, 0)
+    key = base.Budget("test", 1.0, 1e-5, 0).make_key(GaussianEvent(noise_multiplier=3.0))
     drawn = base.noisy(np.full(20_000, 7), 1000.0, 3.0, key, "sums") - 7
     assert abs(float(np.sqrt((drawn**2).mean())) / 3000 - 1) < 6 / np.sqrt(2 * drawn.size)
 

@@ -247,6 +247,7 @@ def test_a_figure_is_drawn(name, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     style = importlib.import_module("_style")
     monkeypatch.setattr(style, "PAGES", tmp_path)
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "16"])  # hierarchical_audit: runs
     few = np.geomspace, np.linspace
     monkeypatch.setattr(np, "geomspace", lambda a, b, num=50, **k: few[0](a, b, min(num, 3), **k))
     with warnings.catch_warnings():

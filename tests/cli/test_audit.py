@@ -57,6 +57,9 @@ def test_a_plan_is_audited_in_words_and_in_json(run, plan_file):
     assert told["verdict"] == "consistent" and told["confidence"] == 0.9999
     assert 0 <= told["lower_bound"] < told["epsilon"] == signed_plan().epsilon
     assert told["num_trials"] == 32 * 64
+    assert told["parameters_digest"] == signed_plan().parameters_digest()
+    assert told["certificate_digest"] is None
+    assert lines[-1].endswith(told["parameters_digest"])
 
 
 def test_an_audit_is_kept_and_gone_on_with(run, plan_file, tmp_path):
@@ -89,7 +92,11 @@ def test_a_release_is_audited_by_its_certificate(run, tmp_path):
     assert told["epsilon"] == pytest.approx(plan.epsilon, rel=1e-5) and told["private"] is False
     out, _ = run("audit", tmp_path / "made", "--runs", 8, "--out", tmp_path / "audit.json")
     assert out.startswith("NOT PRIVATE: made with a test seed") and "code of its plan" in out
-    assert json.loads((tmp_path / "audit.json").read_text())["private"] is False
+    told = json.loads((tmp_path / "audit.json").read_text())
+    digest = privmix.Release(tmp_path / "made").certificate_digest
+    assert told["private"] is False and told["certificate_digest"] == digest
+    assert out.splitlines()[-1] == f"audited: certificate digest {digest}"
+    assert told["parameters_digest"] == plan.parameters_digest()
 
 
 def test_charged_preprocessing_is_said_to_be_left_out(run, tmp_path):
@@ -110,8 +117,10 @@ def test_a_model_is_audited_by_its_certificate_in_one_run(run, tmp_path):
     plan = training_plan(6.0)
     x, y = make_data(make_schema(num_features=16), 60)
     out = tmp_path / "model"
-    dpsgd.fit(x, y, plan, model=dpsgd.LinearHead(), out=out, test_seed=0)
+    made = dpsgd.fit(x, y, plan, model=dpsgd.LinearHead(), out=out, test_seed=0)
     told = json.loads(run("audit", out, "--one-run", "--json")[0])
+    assert told["certificate_digest"] == made.certificate.digest()
+    assert told["parameters_digest"] == plan.parameters_digest()
     assert told["verdict"] == "consistent" and told["num_runs"] == 1
     assert told["epsilon"] == pytest.approx(plan.epsilon)
 

@@ -10,6 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 import privmix
+from builders import make_data, make_plan, make_schema
+from privmix import release
 from privmix.cli import app
 from privmix.features import make_extractor
 
@@ -25,6 +27,12 @@ SCHEMA = {
         "format": {"delimiter": ";", "decimal": ",", "strip": True},
     },
 }
+
+
+def run(*words):
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output or done.exception
+    return done
 
 
 def frame(seed: int) -> pd.DataFrame:
@@ -54,9 +62,7 @@ def test_the_schema_says_what_cells_mean(tmp_path):
     made.to_parquet(tmp_path / "made.parquet")
     words = ["compare", tmp_path / "real.csv", tmp_path / "made.parquet", "--label", "died"]
     words += ["--schema", tmp_path / "schema.json", "--json"]
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == 0, result.output or result.exception
-    found = json.loads(result.stdout)
+    found = json.loads(run(*words).stdout)
     assert set(found["columns"]) == {"age", "smokes", "seen"}
     assert all(column["likeness"] > 0.85 for column in found["columns"].values()), found["columns"]
     assert abs(found["classes"]["yes"]["real"] - found["classes"]["yes"]["synthetic"]) < 0.1
@@ -90,3 +96,22 @@ def test_records_with_hashed_columns_are_compared_as_features(tmp_path, run):
         found = json.loads(result.out)
         assert list(found["columns"]) == [f"x{i}" for i in range(facts.num_features)]
         assert found["models"]["linear"]["synthetic"] > 0.9
+
+
+def test_synthetic_records_of_what_protects_nobody_are_said_to_be(tmp_path):
+    schema = make_schema()
+    x, y = make_data(schema, 60)
+    plan = make_plan(schema, "stratified", 1.0, rows_per_class=5)
+    release(x, y, plan, out=tmp_path / "tested", test_seed=0)
+    release(x, y, plan, out=tmp_path / "private")
+    np.savez(tmp_path / "real.npz", features=x, labels=y)
+    said = "NOT PRIVATE"
+    for folder, nobody in (("tested", True), ("private", False)):
+        made = tmp_path / f"{folder}.npz"
+        run("synthesize", tmp_path / folder, "--num-records", 200, "--out", made)
+        for source in (made, tmp_path / folder):
+            told = run("compare", tmp_path / "real.npz", source, "--json").stderr
+            assert told.count(said) == nobody, (source, told)
+        if nobody:
+            (tmp_path / "tested.npz.json").unlink()  # nothing is said where nothing is known
+            assert said not in run("compare", tmp_path / "real.npz", made, "--json").stderr

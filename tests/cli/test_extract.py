@@ -200,7 +200,7 @@ def test_the_schema_must_fit_the_extractor(run, tmp_path):
         (["--extractor", "pixels:size=6", "--text-column", "img"], "--text-column"),
         (["--extractor", "pixels:size=6"], "--image-column"),
         (["--image-column", "img"], "--extractor"),
-        (["--extractor", "identity:width=36"], "none for a file of feature vectors"),
+        (["--extractor", "identity:width=36"], "not accepted for a file of feature vectors"),
     ):
         _, told = run(*words, "--label", "label", *given, "--out", tmp_path / "r", fails=2)
         assert place in told

@@ -280,7 +280,7 @@ def test_owners_are_not_overlooked_and_protected_on_request(texts):
         assert result.exit_code == 0, result.output
         certificate = read_certificate(folder / out)
         assert (certificate.unit_column, certificate.max_records_per_unit) == ("who", 2)
-        assert "80 records of 30 units, of which 60 take part" in " ".join(result.stderr.split())
+        assert "80 records of 30 owners, of which 60 take part" in " ".join(result.stderr.split())
 
 
 def test_what_a_folder_cannot_rebuild_is_sent_to_python(images):

@@ -141,7 +141,7 @@ def test_a_format_beside_a_table_is_refused():
 
 def test_texts_are_read_as_declared(tmp_path):
     """Through ``extract``, whose extractor is told by a stand-in: the reader is what is looked at."""
-    from privmix.cli._raw import open_raw
+    from privmix.cli._raw import RawFlags, SourceFacts, open_raw
     from privmix.inputs.extractor import ExtractorIdentity
     from privmix.schema.table import TextFormat
 
@@ -152,9 +152,12 @@ def test_texts_are_read_as_declared(tmp_path):
     (tmp_path / "t.csv").write_text("text\tlabel\nGrüße, alle\t a \n", encoding="latin-1")
     form = TextFormat(delimiter="\t", encoding="latin-1", strip=True)
     records = open_raw(
-        tmp_path / "t.csv", Texts(), label=["label"], text_column="text", image_column=None,
-        classes=("a", "b"), form=form,
-    )  # fmt: skip
+        tmp_path / "t.csv",
+        Texts(),
+        RawFlags(text_column="text"),
+        SourceFacts(classes=("a", "b"), form=form),
+        label=["label"],
+    )
     (block,) = records.blocks(8)
     assert list(block.records) == ["Grüße, alle"] and list(block.labels) == ["a"]
 

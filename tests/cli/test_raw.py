@@ -120,7 +120,7 @@ def test_the_command_makes_what_python_makes(run, records, tmp_path, target, uni
     assert digests(tmp_path / "a") == digests(tmp_path / "b")
     assert not list(tmp_path.glob(".*"))
     if units:
-        assert "60 records of 12 units, of which 35 take part (planned 60)" in made.err
+        assert "60 records of 12 owners, of which 35 take part (planned 60)" in made.err
         assert not any(name in (tmp_path / "a/certificate.json").read_text() for name in owners)
     if target != "class":  # by the schema's names
         ok(run("release", *words, *BUDGET, "--test-seed", 1, "--out", "c"))
@@ -156,7 +156,7 @@ def test_bad_labels_and_owners_follow_the_policy(run, records, tmp_path):
     assert not (tmp_path / "a").exists()
     made = ok(run(*words, "--on-bad-record", "zero", "--max-bad-share", "1"))
     assert "4 bad ones blanked" in made.err
-    assert "of 2 units, of which 4 take part" in made.err
+    assert "of 2 owners, of which 4 take part" in made.err
     assert "4 bad ones replaced by zero" in made.err
     assert verify(tmp_path / "a").valid
 
@@ -212,7 +212,7 @@ def test_rows_of_a_csv_file(run, tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(["size,age,dose,patient", *rows]))
     words = ("t.csv", "--extractor", "tabular", "--schema", "schema.json", *UNITS, *BUDGET)
     made = ok(run("release", *words, "--out", "a"))
-    assert "of 2 units, of which 6 take part" in made.err
+    assert "of 2 owners, of which 6 take part" in made.err
     assert verify(tmp_path / "a").valid
 
 

@@ -60,7 +60,7 @@ def test_units_from_the_plan_to_the_ledger(run, visits):
     ok(run("ledger", "open", *opened, "--epsilon-limit", 5, "--delta", "1e-5"))
     source = (visits / "visits.parquet", "--label", "label")
     made = ok(run("release", *source, "--plan", visits / "p.json", "--out", visits / "r", *opened))
-    assert "200 records of 30 units, of which 90 take part (planned 200)" in made.err
+    assert "200 records of 30 owners, of which 90 take part (planned 200)" in made.err
     # As a number of its own: the digest is random.
     assert not re.search(r"\b30\b", made.out.replace(str(visits), ""))
     ok(run("verify", visits / "r"))
@@ -202,7 +202,7 @@ def test_owners_in_an_npz_file_and_none_in_an_npy_file(run, visits):
     public = ("--schema", visits / "schema.json", *BUDGET, *UNITS)
     keys = ("--features-key", "x", "--label-key", "y")
     made = ok(run("release", visits / "v.npz", *keys, *public, "--out", visits / "r"))
-    assert "200 records of 30 units, of which 90 take part (planned 200)" in made.err
+    assert "200 records of 30 owners, of which 90 take part (planned 200)" in made.err
     refused = run(
         "release", visits / "x.npy", "--labels", visits / "y.npy", *public, "--out", visits / "q"
     )

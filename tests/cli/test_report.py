@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import privmix
 from builders import make_data, make_plan, make_schema
+from privmix.auditing import audit
 from privmix.cli import app
 from signing_keys import KEY, OTHER, public_line
 
@@ -53,6 +54,21 @@ def test_what_it_refuses(made, tmp_path):
     assert (tmp_path / "there.html").read_text() == "mine"
 
 
+def test_an_audit_of_another_plan_is_refused_and_one_of_the_same_plan_is_told(made, tmp_path):
+    plan = privmix.Release(made).certificate.to_plan()
+    other = make_plan(make_schema(), "poisson", 2.5, mix_size=6, num_mixtures=20)
+    path = tmp_path / "audit.json"
+    path.write_text(json.dumps(audit(other, runs=8).to_dict()))
+    done = run(made, "--json", "--audit", path)
+    assert "parameters_digest: expected" in str(done.exception)
+    path.write_text(json.dumps(audit(plan, runs=8).to_dict()))
+    told = json.loads(run(made, "--json", "--audit", path).stdout)
+    assert told["audit"]["subject"] == "same_parameters"
+    assert told["parameters_digest"] == plan.parameters_digest()
+    run(made, "--audit", path, "--out", tmp_path / "page.html")
+    assert "for a plan or for another certificate" in (tmp_path / "page.html").read_text()
+
+
 def test_what_protects_nobody_gets_a_stamped_page_as_the_help_says(tmp_path):
     plan = make_plan(make_schema(), "poisson", 2.0, mix_size=6, num_mixtures=20)
     privmix.release(*make_data(plan.data_schema, 60), plan, out=tmp_path / "r", test_seed=0)
@@ -60,7 +76,7 @@ def test_what_protects_nobody_gets_a_stamped_page_as_the_help_says(tmp_path):
     assert done.exit_code == 0 and "NOT PRIVATE" in done.stderr
     assert "NOT PRIVATE" in (tmp_path / "page.html").read_text()
     told = " ".join(run("--help").stdout.split())
-    assert "protects nobody, of a test seed or for research, gets one that is stamped" in told
+    assert "made with a test seed or for research, gets a report with that stamp" in told
 
 
 def test_a_page_names_who_signed_and_none_is_written_for_another_signer(tmp_path):

@@ -239,7 +239,7 @@ def test_noise_has_the_stated_scale(name):
         step = len(drawn)
         total = steps.noiseless_sum(step, parameters)
         gradient = steps.gradient(step, parameters)
-        drawn.append(gradient * config.batch_size * source.grid.units - total)
+        drawn.append(gradient * config.batch_size * source.grid.scale - total)
     noise = np.concatenate(drawn) / (0.7 * source.grid.sensitivity)
     # Two-sided chi-square test with false-alarm probability 1e-8.
     low, high = chi2.ppf([5e-9, 1 - 5e-9], noise.size)
@@ -265,7 +265,7 @@ def test_noise_is_drawn_for_the_sensitivity_with_the_rounding_allowance(
 
     monkeypatch.setattr(trainer, "rounded_gaussian", watched)
     steps.gradient(0, parameters)
-    accounted = 1.3 * microbatch_size * 0.5 * source.grid.units
+    accounted = 1.3 * microbatch_size * 0.5 * source.grid.scale
     assert accounted * (1 + 5e-13) < drawn[0] < accounted * (1 + 2e-12)
 
 

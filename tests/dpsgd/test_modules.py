@@ -236,7 +236,7 @@ def test_what_a_trial_did_not_find_is_put_back(model, tmp_path):
 @pytest.mark.parametrize("device", ["mps", "meta"])
 def test_a_device_without_doubles_is_refused(device, tmp_path, ledger):
     plan = make_plan(input_shape=(SIZE,), augmentation=AugmentationPlan.plain())
-    with pytest.raises(InvalidInputError, match="device: expected one that is there"):
+    with pytest.raises(InvalidInputError, match="device: expected an available device"):
         fit(
             IMAGES.reshape(60, -1), LABELS, plan, model=LinearHead(device=device),
             out=tmp_path / "m", ledger=ledger, dataset_id="people",

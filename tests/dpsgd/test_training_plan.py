@@ -31,7 +31,13 @@ def test_noise_is_solved_for(target):
     assert 0.99 * target <= plan.epsilon <= target
     assert plan.epsilon == account(plan.config.event, 1e-5).epsilon
     assert plan.config.event.sampling_prob == 15 / 60
-    assert TrainingPlan.from_json(plan.to_json()) == plan
+    again = TrainingPlan.from_json(plan.to_json())
+    assert again == plan
+    assert again.parameters_digest() == plan.parameters_digest()
+    told = plan.model_copy(update={"epsilon": 9.0})
+    assert told.parameters_digest() == plan.parameters_digest() and told.digest() != plan.digest()
+    other = plan.model_copy(update={"delta": 1e-6})
+    assert other.parameters_digest() != plan.parameters_digest()
 
 
 def test_steps_are_solved_for():

@@ -288,7 +288,7 @@ class TestCommand:
         unit = ("--unit-column", "who", "--max-records-per-unit", 3)
         result = self.run(*self.data(tmp_path), *unit)
         assert result.exit_code == 0, result.output
-        assert "60 records of 21 units, of which" in result.stderr.replace("\n", " ")
+        assert "60 records of 21 owners, of which" in result.stderr.replace("\n", " ")
         verified = self.run("verify", tmp_path / "m", "--json")
         assert verified.exit_code == 0
         assert json.loads(verified.stdout)["guarantee"]["privacy_unit"] == "who"

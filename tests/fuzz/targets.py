@@ -345,6 +345,7 @@ def _make_report_files(folder: Path) -> None:
         "note": "a note",
     }
     audit = {"epsilon": 2.0, "lower_bound": 0.5, "confidence": 0.9, "verdict": "consistent"}
+    audit |= {"certificate_digest": "0" * 64, "parameters_digest": "1" * 64}
     (folder / "scores.json").write_text(json.dumps(scores))
     (folder / "audit.json").write_text(json.dumps({**audit, "findings": ["none"]}))
 
@@ -361,7 +362,7 @@ def _check_report(name: str) -> Callable[[Path, Case], None]:
         if name == "scores.json":
             beside: dict[str, Any] = {"utility": read_utility(folder / name)}
         else:
-            beside = {"audit": read_audit(folder / name, 1.0)}
+            beside = {"audit": read_audit(folder / name, 1.0, "0" * 64, "1" * 64)}
         if folder not in known:  # the release stays as it is
             known[folder] = report_facts(folder / "release")
         facts = known[folder].model_copy(update=beside)

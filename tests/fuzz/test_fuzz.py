@@ -102,7 +102,7 @@ def test_bytes_are_read_or_refused_by_name(content):
     reader = ThriftReader(content)
     with contextlib.suppress(ThriftError):
         reader.struct()
-    assert reader.place <= len(content)
+    assert reader.offset <= len(content)
 
 
 @QUICK

@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from privmix import InvalidInputError, Schema
+from privmix.inputs import readers
 from privmix.inputs.labels import match_labels
 from privmix.inputs.readers import open_labelled, read_labelled
 from privmix.records.binding import bound_records
@@ -23,6 +24,24 @@ def test_parquet_with_number_columns(tmp_path):
     data = read_labelled(tmp_path / "t.parquet", label="label")
     assert np.array_equal(data.features, X)
     assert data.labels.tolist() == Y
+
+
+def test_the_width_of_vectors_is_found_without_reading_all_of_them(tmp_path, monkeypatch):
+    x = np.arange(40_000 * 64, dtype=np.float32).reshape(40_000, 64)
+    vectors = pa.FixedSizeListArray.from_arrays(x.ravel(), 64)
+    table = pa.table({"features": vectors, "label": pa.array(np.zeros(len(x), np.int64))})
+    pq.write_table(table, tmp_path / "data.parquet")
+    seen, scan = [], readers.scan_parquet
+
+    def watched(*arguments, **options):
+        for file, first, run in scan(*arguments, **options):
+            seen.append(run.nbytes)
+            yield file, first, run
+
+    monkeypatch.setattr(readers, "scan_parquet", watched)
+    source = open_labelled(tmp_path / "data.parquet", label="label").features
+    assert source.shape == x.shape
+    assert 0 < max(seen) <= readers._BATCH_BYTES < x.nbytes
 
 
 @pytest.mark.parametrize(

@@ -170,8 +170,8 @@ FAULTS: list[Fault] = [
         ),
         (
             "every block has the same noise",
-            'stream = self._stream(f"{part}-noise", block=block.index)',
-            'stream = self._stream(f"{part}-noise")',
+            'stream = self._stream(f"{side}-noise", block=block.index)',
+            'stream = self._stream(f"{side}-noise")',
         ),
     ),
     *_faults(
@@ -589,7 +589,7 @@ FAULTS: list[Fault] = [
         ),
         (
             "a run is not charged",
-            "    charge(facts.run_id)\n",
+            "    terms.charge(facts.run_id)\n",
             "    pass\n",
         ),
     ),

@@ -12,7 +12,8 @@ SIZES = {"num_records": 10**6, "num_classes": 10, "num_features": 2048}
 
 
 def config(design: str = "poisson", **options) -> mechanism.MixtureConfig:
-    return configure(SIZES, design, {"num_mixtures": 10**6, **options}, 1.0)  # type: ignore[arg-type]
+    rows = {} if design == "stratified" else {"num_mixtures": 10**6}
+    return configure(SIZES, design, {**rows, **options}, 1.0)  # type: ignore[arg-type]
 
 
 def test_a_million_wide_records_fit_into_a_gigabyte():
@@ -48,9 +49,16 @@ def test_what_the_input_holds_counts():
 
 def test_sums_of_many_records_are_wide():
     narrow, wide = config(mix_size=64), config(mix_size=40_000)
-    block = narrow.blocks[0]
-    assert sum_bytes(narrow, block, 10**6) < block.num_rows * 2100 * 4
-    assert sum_bytes(wide, block, 10**6) > block.num_rows * 2048 * 8
+    assert sum_bytes(narrow, 100, 10**6) < 100 * 2100 * 4
+    assert sum_bytes(wide, 100, 10**6) > 100 * 2048 * 8
+
+
+@pytest.mark.parametrize("design", ["poisson", "stratified"])
+@pytest.mark.parametrize("rows", [1, 15, 17, 3000, 10**6])
+def test_the_longest_block_is_known_without_a_list(design, rows):
+    made = config(design, **({"rows_per_class": rows} if design == "stratified" else {}))
+    made = made.model_copy(update={"num_mixtures": rows * (10 if design == "stratified" else 1)})
+    assert made.longest_block == max(block.num_rows for block in made.blocks)
 
 
 def test_a_plan_tells_the_peak_for_a_given_memory():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 
 import numpy as np
@@ -16,7 +17,7 @@ from privmix.mechanism import DESIGNS
 from privmix.planning.flags import make_plan
 from privmix.planning.plan import PrivacyUnit
 from privmix.planning.solve import configure
-from privmix.preprocess import Center, RandomProjection, Subspace
+from privmix.preprocess import Center, RandomProjection, Subspace, UnitNorm
 from privmix.rng import MasterKey
 
 
@@ -51,6 +52,23 @@ def test_every_design_is_planned_and_read_back(design):
     again = ReleasePlan.from_json(plan.to_json())
     assert again == plan
     assert again.digest() == plan.digest()
+
+
+def test_digests_of_parameters_are_those_of_what_the_guarantee_follows_from():
+    plan = plan_release(make_schema(), target_epsilon=2.0, target_delta=1e-5, design="stratified")
+    same = plan.model_copy(update={"epsilon": 2.1, "accountants": {}, "peak_memory_bytes": 7})
+    assert same.parameters_digest() == plan.parameters_digest()
+    assert re.fullmatch("[0-9a-f]{64}", plan.parameters_digest())
+    noisier = plan_release(
+        make_schema(), target_epsilon=1.9, target_delta=1e-5, design="stratified"
+    )
+    others = [
+        noisier,
+        plan.model_copy(update={"delta": 1e-6}),
+        plan.model_copy(update={"unit_column": "patient", "max_records_per_unit": 2}),
+        plan.model_copy(update={"preprocessing": (UnitNorm(),)}),
+    ]
+    assert len({one.parameters_digest() for one in (plan, *others)}) == 5
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"num_records": ' + "9" * 5000 + "}", "[]", ""])

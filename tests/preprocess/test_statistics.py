@@ -72,7 +72,7 @@ def test_another_record_in_its_place(step, tight):
 
 
 def test_sums_equal_brute_force(monkeypatch):
-    monkeypatch.setattr("privmix.records.bounded._PIECE_BYTES", 8 * 8 * 5)
+    monkeypatch.setattr("privmix.records.bounded._BATCH_BYTES", 8 * 8 * 5)
     x, y = make_data(SCHEMA, 60)
     y = y.copy()
     y[y == 1] = 0  # a class without records

@@ -14,6 +14,7 @@ from privmix.report.measurements import read_audit, read_ledger, read_utility
 from privmix.running.ledger import Ledger
 
 AUDIT = {"epsilon": 1.0, "lower_bound": 0.2, "confidence": 0.95, "verdict": "consistent"}
+CERTIFICATE, PARAMETERS, OTHER = "a" * 64, "b" * 64, "c" * 64
 
 
 def write(path, value):
@@ -93,19 +94,51 @@ def test_a_pipe_is_no_evaluation(tmp_path):
 
 def test_an_audit_and_what_it_says_of_the_certificate(tmp_path):
     path = write(tmp_path / "a.json", AUDIT | {"attacks": [1, 2]})
-    found = read_audit(path, 1.0)
+    found = read_audit(path, 1.0, CERTIFICATE, PARAMETERS)
     assert found.same_claim and not found.contradicts
-    assert read_audit(path, 0.1).contradicts and not read_audit(path, 0.1).same_claim
+    lower = read_audit(path, 0.1, CERTIFICATE, PARAMETERS)
+    assert lower.contradicts and not lower.same_claim
     broken = AUDIT | {"verdict": "violated", "findings": ["less noise\x1b"]}
-    found = read_audit(write(tmp_path / "b.json", broken), 1.0)
+    found = read_audit(write(tmp_path / "b.json", broken), 1.0, CERTIFICATE, PARAMETERS)
     assert found.contradicts and found.findings == ("less noise\\x1b",)
 
 
 def test_what_the_audit_command_writes_is_read():
     """The names that are read are fields of the audit's own report."""
-    assert {"epsilon", "lower_bound", "confidence", "verdict", "findings"} <= set(
-        AuditReport.model_fields
-    )
+    read = {"epsilon", "lower_bound", "confidence", "verdict", "findings"}
+    read |= {"certificate_digest", "parameters_digest"}
+    assert read <= set(AuditReport.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "parameters", "subject"),
+    [
+        (CERTIFICATE, PARAMETERS, "this"),
+        (CERTIFICATE, None, "this"),
+        (OTHER, PARAMETERS, "same_parameters"),
+        (None, PARAMETERS, "same_parameters"),
+        (None, None, "unknown"),
+    ],
+)
+def test_an_audit_says_what_it_is_of(tmp_path, certificate, parameters, subject):
+    named = AUDIT | {"certificate_digest": certificate, "parameters_digest": parameters}
+    path = write(tmp_path / "a.json", named)
+    assert read_audit(path, 1.0, CERTIFICATE, PARAMETERS).subject == subject
+
+
+@pytest.mark.parametrize(
+    ("named", "reason"),
+    [
+        ({"certificate_digest": OTHER}, "certificate_digest: .*aaaa, of this certificate"),
+        ({"parameters_digest": OTHER}, "parameters_digest: .*bbbb, of the parameters"),
+        ({"certificate_digest": CERTIFICATE, "parameters_digest": OTHER}, "parameters_digest"),
+        ({"certificate_digest": "A" * 64}, "64 hexadecimal digits"),
+        ({"parameters_digest": 7}, "64 hexadecimal digits"),
+    ],
+)
+def test_an_audit_of_something_else_is_refused(tmp_path, named, reason):
+    with pytest.raises(InvalidInputError, match=reason):
+        read_audit(write(tmp_path / "a.json", AUDIT | named), 1.0, CERTIFICATE, PARAMETERS)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +159,7 @@ def test_what_the_audit_command_writes_is_read():
 )
 def test_what_is_no_audit_is_refused(tmp_path, changed):
     with pytest.raises(InvalidInputError):
-        read_audit(write(tmp_path / "a.json", AUDIT | changed), 1.0)
+        read_audit(write(tmp_path / "a.json", AUDIT | changed), 1.0, CERTIFICATE, PARAMETERS)
 
 
 def test_a_ledger_tells_before_after_and_now(tmp_path):

@@ -68,7 +68,7 @@ def test_how_to_check_that_it_is_genuine(page, facts):
     assert "Is it genuine? It is not signed. Ask the data holder" in page.section("In short")
     told = page.section("How to check that it is genuine")
     assert f"privmix verify DIR --expect-digest {facts.digest}" in told
-    assert "whoever can change all files can change the certificate" in told
+    assert "anyone who can change all files can change the certificate" in told
 
 
 def test_the_pictures_are_told_in_words(page):

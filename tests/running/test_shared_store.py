@@ -228,7 +228,7 @@ def test_a_run_belongs_to_its_store(tmp_path, begun, place):
         with pytest.raises(InvalidInputError, match="as it was begun"):
             release(*arguments, **options | {"store": other})
     put(place, CLAIM_NAME, b"another run")
-    with pytest.raises(InvalidInputError, match="an empty place, or that of the run to resume"):
+    with pytest.raises(InvalidInputError, match="an empty store, or that of the run to resume"):
         release(*arguments, **options)
 
 
@@ -256,7 +256,7 @@ class TestRefusals:
         [
             ("sftp://host/release", "a folder, or an object store"),
             ("s3://key:word@bucket/release", "a URL without a password"),
-            ("none/store", "a place in an existing folder"),
+            ("none/store", "a path in an existing folder"),
         ],
     )
     def test_no_store(self, tmp_path, plan, place, words):
@@ -298,7 +298,7 @@ class TestRefusals:
 def test_a_place_of_that_name_elsewhere(tmp_path):
     """What a worker says that does not see the holder's folder, or may not write there."""
     here = SharedStore(Folder(str(tmp_path / "store")), "token")
-    assert "another place" in str(here.problem())
+    assert "another store" in str(here.problem())
     here.claim()
     assert here.problem() is None
     assert "another run's" in str(here._replace(token="other").problem())

@@ -141,10 +141,12 @@ def recalls(model) -> list[float]:
 
 @pytest.mark.filterwarnings("ignore::privmix.running.unrecorded.UnrecordedSpendingWarning")
 def test_the_rare_class_is_found():
-    settings = {"classes": [0, 1], "num_records": 2000, "batch_size": 500, "epochs": 20}
+    """Of 8 fits each: 0.38 (standard deviation 0.024) without weights, and 0.686 (0.014) with them."""
+    settings = {"classes": [0, 1], "num_records": 2000, "batch_size": 1000, "epochs": 40}
+    settings |= {"learning_rate": 12.0, "feature_cache": "views"}
     inputs, labels = rare_records(2000)
     plain, weighted = (
-        DPMixClassifier(None, 8.0, **settings, learning_rate=8.0, **more).fit(inputs, labels)
+        DPMixClassifier(torch.nn.Flatten(), 30.0, **settings, **more).fit(inputs, labels)
         for more in ({}, {"class_weight": "balanced", "class_balance": (0.9, 0.1)})
     )
     assert recalls(plain)[1] < 0.5

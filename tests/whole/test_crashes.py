@@ -287,7 +287,7 @@ def test_a_folder_that_is_read_only(tmp_path, holder, run):
     (tmp_path / "shut").mkdir(mode=0o555)
     code, line = run(*holder, "--out", tmp_path / "shut" / "r")
     assert code == 2
-    assert "a place in a writable folder" in line
+    assert "a path in a writable folder" in line
 
 
 def test_a_file_system_that_is_read_only(tmp_path, holder, run, monkeypatch):
@@ -305,7 +305,7 @@ def test_a_file_system_that_is_read_only(tmp_path, holder, run, monkeypatch):
             *holder, "--out", tmp_path / "r", "--ledger", tmp_path / "l.db", "--dataset-id", "d"
         )
     assert code == 2
-    assert "expected a place in a writable folder, got Read-only file system" in line
+    assert "expected a path in a writable folder, got Read-only file system" in line
     assert Ledger(tmp_path / "l.db").balance("d").charges == ()
     assert run(*holder, "--out", tmp_path / "r")[0] == 0
 

@@ -55,6 +55,27 @@ def test_sizes_beyond_any_release_are_refused(sizes, named):
         plan(None, sizes)
 
 
+LARGEST = {"num_records": 10**8}
+
+
+@pytest.mark.parametrize(
+    ("design", "sizes", "options"),
+    [
+        ("uniform", LARGEST, {}),
+        ("uniform", LARGEST, {"epsilon": 0.1}),  # where bounds jumped with the grid of losses
+        ("poisson", {"num_features": 10**6}, {}),
+        (None, {"num_features": 10**6}, {}),
+        ("hybrid", LARGEST, {}),
+        ("signed", LARGEST, {"mix_size": 1e5}),
+        ("signed", LARGEST, {"mix_size": 1e-3}),
+        (None, LARGEST, {"owners": 10_000}),
+    ],
+)
+def test_the_largest_sizes(design, sizes, options):
+    target = options.get("epsilon", 1.0)
+    assert 0.99 * target <= plan(design, sizes, **options).epsilon <= target
+
+
 @pytest.mark.parametrize("design", [None, "adaptive", "signed", "transposed"])
 @pytest.mark.parametrize("owners", [32, 10_000])
 def test_owners_of_many_records(design, owners):

@@ -26,7 +26,7 @@ def test_the_true_epsilon_exceeds_the_claim_and_stays_below_the_certified_one():
     claimed = account(config.claimed_event, 1e-5)
     assert 0.99 < claimed.accountants["gdp"].epsilon < 1.01
     subject, event = subject_of(plan, 16)
-    trials = run_trials(subject, 400, test_seed=1)
+    trials = run_trials(subject, 200, test_seed=1)
 
     honest = judge(trials, event, 1e-5, 0.999)
     assert claimed.epsilon < honest.lower_bound_without_assumptions < plan.epsilon

@@ -95,7 +95,6 @@ TOGETHER = {
     "learners/record_model": "learners/test_synthesis.py",
     "learners/synthetic_file": "learners/test_synthesis.py",
     # The rounds of an adaptive release are one mechanism.
-    "mechanism/composite": "planning/test_plan.py",
     "mechanism/residual": "rounds/test_residuals.py",
     "rounds/public_model": "rounds/test_residuals.py",
     "planning/flags": "planning/test_plan.py",

@@ -18,6 +18,7 @@ from privmix.inputs.readers import open_labelled
 from privmix.preprocess import Center, RandomProjection, Subspace, UnitNorm
 from privmix.records import bounded as records
 from privmix.records.bounded import StreamedRecords
+from privmix.running.journal import RunTerms
 from privmix.sampling import row_blocks
 from test_engine import OPTIONS, plan_for
 
@@ -26,7 +27,7 @@ from test_engine import OPTIONS, plan_for
 def small_runs(monkeypatch):
     """Shards of 16 records and pieces of 8; blocks of 8 rows."""
     monkeypatch.setattr(records, "_SHARD_BYTES", 16 * 2 * 5)
-    monkeypatch.setattr(records, "_PIECE_BYTES", 8 * 8 * 5)
+    monkeypatch.setattr(records, "_BATCH_BYTES", 8 * 8 * 5)
     monkeypatch.setattr(
         MixtureConfig,
         "blocks",
@@ -57,9 +58,8 @@ def test_streamed_records_make_the_same_files(tmp_path, name, sums_bytes):
     swept = release_records(
         stream(plan, x, y),
         plan,
-        out=tmp_path / "swept",
+        RunTerms(tmp_path / "swept", test_seed=1),
         sums_bytes=sums_bytes,
-        test_seed=1,
         threads=2,
     )
     assert whole.certificate_digest == swept.certificate_digest
@@ -112,8 +112,7 @@ def test_every_source_makes_the_same_files(tmp_path, name):
     swept = release_records(
         stream(plan, opened.features, opened.labels),
         plan,
-        out=tmp_path / "out",
-        test_seed=1,
+        RunTerms(tmp_path / "out", test_seed=1),
         sums_bytes=1000,
         threads=2,
     )
@@ -190,7 +189,9 @@ class TestTruncatedInput:
         self.refused(tmp_path / "x.npy", "--labels: required: the .npy file")
         self.refused(tmp_path / "x.npy", "no such file", labels=tmp_path / "y.npy")
         np.savez(tmp_path / "x.npz", x=np.zeros((4, 5)))
-        self.refused(tmp_path / "x.npz", "nothing, but for an .npy", labels=tmp_path / "x.npy")
+        self.refused(
+            tmp_path / "x.npz", "not accepted except for an .npy", labels=tmp_path / "x.npy"
+        )
         (tmp_path / "x.zarr").mkdir()
         self.refused(tmp_path / "x.zarr", "x.zarr", features_key="x", label_key="y")
         (tmp_path / "o.npy").write_bytes(b"nothing")
@@ -209,7 +210,7 @@ class TestChangedInput:
         read = stream(plan, x, y)
         x[40] = -x[40]
         with pytest.raises(InvalidInputError, match="the same as when they were first read"):
-            release_records(read, plan, out=tmp_path / "r", test_seed=1, threads=2)
+            release_records(read, plan, RunTerms(tmp_path / "r", test_seed=1), threads=2)
         assert not (tmp_path / "r").exists()
         # Resuming with the changed records is refused; with the right ones it goes on.
         with pytest.raises(InvalidInputError, match="the plan and the records it was begun with"):
@@ -268,16 +269,15 @@ def test_preprocessed_records_make_the_same_files(tmp_path, width):
     swept = release_records(
         stream(plan, x, y, "zero"),
         plan,
-        out=tmp_path / "swept",
+        RunTerms(tmp_path / "swept", test_seed=1),
         sums_bytes=1000,
-        test_seed=1,
         threads=2,
     )
     assert whole.certificate_digest == swept.certificate_digest
 
 
 def test_records_may_grow_so_wide_that_a_shard_is_no_whole_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "_PIECE_BYTES", 64 * 8 * 5)
+    monkeypatch.setattr(records, "_BATCH_BYTES", 64 * 8 * 5)
     schema = make_schema(num_records=200)
     plan = plan_release(
         schema,
@@ -289,9 +289,9 @@ def test_records_may_grow_so_wide_that_a_shard_is_no_whole_run(tmp_path, monkeyp
     )
     x, y = make_data(schema, 150)
     read = stream(plan, x, y)
-    assert plan.mechanism.shard_records < read.run_records
+    assert plan.mechanism.shard_records < read.stretch_records
     whole = release(x, y, plan, out=tmp_path / "whole", test_seed=1)
-    swept = release_records(read, plan, out=tmp_path / "swept", sums_bytes=1000, test_seed=1)
+    swept = release_records(read, plan, RunTerms(tmp_path / "swept", test_seed=1), sums_bytes=1000)
     assert whole.certificate_digest == swept.certificate_digest
 
 

@@ -27,7 +27,7 @@ from privmix.mixer import Mixer
 from privmix.planning.plan import PrivacyUnit
 from privmix.preprocess import Center, Preprocessor, UnitNorm
 from privmix.rng import MasterKey
-from privmix.running.journal import RunFolder
+from privmix.running.journal import RunFolder, RunTerms
 from privmix.running.ledger import Ledger
 from privmix.spending import read_spent, together
 
@@ -324,7 +324,9 @@ class TestReleases:
         records = make_plan(make_schema(), "poisson", 5.0, **DESIGNS["poisson"])
         units = make_plan(make_schema(), "poisson", 5.0, UNIT, **DESIGNS["poisson"])
         data = make_data(records.data_schema, 60)
-        with pytest.raises(InvalidInputError, match="nothing: the plan protects records"):
+        with pytest.raises(
+            InvalidInputError, match="not accepted for a plan that protects records"
+        ):
             release(*data, records, out=tmp_path / "r", units=patients())
         with pytest.raises(InvalidInputError, match="'patient' of each record"):
             release(*data, units, out=tmp_path / "r")
@@ -392,7 +394,9 @@ def test_memory_changes_no_bit(design, target, tmp_path):
             )
             out = tmp_path / f"{number}-{in_memory}"
             made.append(
-                release_records(records, plan, out=out, test_seed=1, sums_bytes=1000, threads=2)
+                release_records(
+                    records, plan, RunTerms(out, test_seed=1), sums_bytes=1000, threads=2
+                )
             )
         assert made[0].certificate_digest == made[1].certificate_digest
 

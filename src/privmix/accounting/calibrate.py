@@ -23,6 +23,7 @@ MakeEvent: TypeAlias = Callable[[float], Event]
 
 _TOLERANCE = 2e-3  # how far below the target the search may stop
 _AIM = 8e-4  # how far below it aims
+_FINE = 1e-8  # of logs: where a bound jumps, no value brings it near the target
 NOISE_RANGE = 1e-3, 1e9
 
 
@@ -153,7 +154,7 @@ class _Search:
         limit = -math.log1p(-_AIM)
         (safe, safe_excess), (spent, spent_excess) = self._bracket(low, high, guess)
         for iteration in range(100):
-            if safe_excess >= math.log1p(-_TOLERANCE) + limit or abs(safe - spent) < 1e-13:
+            if safe_excess >= math.log1p(-_TOLERANCE) + limit or abs(safe - spent) < _FINE:
                 break
             share = safe_excess / (safe_excess - spent_excess)
             # Two secant steps in three; the third halves, so that no shape can stall the search.

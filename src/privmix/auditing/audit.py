@@ -71,6 +71,9 @@ class AuditReport(FrozenModel):
         false_positive_rate: Upper bound on that of the test that was chosen.
         false_negative_rate: The same of the other error.
         noise_ratio: Measured standard deviation of the published noise over the certified one.
+        parameters_digest: Which plan it was: ``parameters_digest()`` of it, and of what it made. None where
+            scores of runs were judged without a plan.
+        certificate_digest: Of the release or model whose plan it was; None of a plan by itself.
 
     """
 
@@ -88,6 +91,8 @@ class AuditReport(FrozenModel):
     false_positive_rate: float | None = None
     false_negative_rate: float | None = None
     noise_ratio: float | None
+    parameters_digest: str | None = None
+    certificate_digest: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -134,6 +139,7 @@ def audit(
     confidence: float = 0.999,
     num_canaries: int | None = None,
     out: Path | None = None,
+    certificate_digest: str | None = None,
     test_seed: int | None = None,
     progress: Progress | None = None,
 ) -> AuditReport:
@@ -147,12 +153,13 @@ def audit(
 
     Args:
         plan: A plan of a release or of a training, or that of a certificate (``to_plan()``).
-        runs: Number of runs; by default enough for 8192 canaries. To be settled beforehand: whoever adds runs
+        runs: Number of runs; by default enough for 8192 canaries. Settle it beforehand: an analyst who adds runs
             until the verdict changes raises more false alarms than ``confidence`` allows.
         confidence: Probability with which a sound mechanism passes, at least.
         num_canaries: Canaries in one run; by default 64, 16 for ``hierarchical`` and ``adaptive``, 1 for
             ``uniform``.
         out: File of finished runs: the audit goes on where it was cut off.
+        certificate_digest: Of the release or model that the plan is of, for the report to name.
         test_seed: For tests: repeatable runs.
         progress: Called with (runs done, runs in all).
 
@@ -171,6 +178,7 @@ def audit(
         ('consistent', True)
 
     """
+    _half(confidence)  # checked before hours of runs
     most = most_canaries(plan.mechanism) if isinstance(plan, ReleasePlan) else MOST_CANARIES
     count = most if num_canaries is None else num_canaries
     count = _validate.integer("num_canaries", count, at_most=most)
@@ -178,7 +186,8 @@ def audit(
     runs = _validate.integer("runs", runs, at_least=2 * _TUNING_EVERY)
     subject, event = subject_of(plan, count)
     trials = run_trials(subject, runs, out=out, test_seed=test_seed, progress=progress)
-    return judge(trials, event, plan.delta, confidence)
+    report = judge(trials, event, plan.delta, confidence)
+    return _named(report, plan, certificate_digest)
 
 
 def audit_one_run(
@@ -186,6 +195,7 @@ def audit_one_run(
     *,
     confidence: float = 0.999,
     num_canaries: int = 1000,
+    certificate_digest: str | None = None,
     test_seed: int | None = None,
 ) -> AuditReport:
     """Run the code of a plan once, with many canaries, and bound epsilon from below.
@@ -197,6 +207,7 @@ def audit_one_run(
         plan: As of :func:`audit`; not ``uniform``, which has one canary a run.
         confidence: Probability with which a sound mechanism passes, at least.
         num_canaries: Canaries: as many features, and classes, are mixed.
+        certificate_digest: As of :func:`audit`.
         test_seed: For tests: a repeatable run.
 
     Raises:
@@ -204,12 +215,25 @@ def audit_one_run(
             beside them.
 
     """
+    _half(confidence)
     if isinstance(plan, ReleasePlan) and plan.design == "uniform":
         _validate.fail("plan", "a design with several canaries in one run", "uniform")
     count = _validate.integer("num_canaries", num_canaries, at_least=20, at_most=4096)
     subject, event = subject_of(plan, count)
     trials = run_trials(subject, 1, test_seed=test_seed)
-    return judge_one_run(trials, event, plan.delta, confidence)
+    report = judge_one_run(trials, event, plan.delta, confidence)
+    return _named(report, plan, certificate_digest)
+
+
+def _named(
+    report: AuditReport, plan: ReleasePlan | TrainingPlan, certificate_digest: str | None
+) -> AuditReport:
+    """Say in a report what was audited."""
+    digests = {
+        "parameters_digest": plan.parameters_digest(),
+        "certificate_digest": certificate_digest,
+    }
+    return report.model_copy(update=digests)
 
 
 def subject_of(plan: ReleasePlan | TrainingPlan, num_canaries: int) -> tuple[Subject, Event]:
@@ -250,18 +274,14 @@ def judge(trials: Trials, event: Event, delta: float, confidence: float) -> Audi
             f"there and {rates.false_negative_rate:.3g} of those who are, which the certified "
             "trade-off curve excludes"
         )
-    return _report(
-        trials,
-        account(event, delta).epsilon,
-        delta,
-        confidence,
-        findings,
-        lower_bound=family.epsilon(family.smallest_factor(rates), delta),
-        lower_bound_without_assumptions=epsilon_from_rates(direct, delta),
-        gdp_mu_lower_bound=gdp_mu_from_rates(rates),
-        false_positive_rate=rates.false_positive_rate,
-        false_negative_rate=rates.false_negative_rate,
-    )
+    bounds = {
+        "lower_bound": family.epsilon(family.smallest_factor(rates), delta),
+        "lower_bound_without_assumptions": epsilon_from_rates(direct, delta),
+        "gdp_mu_lower_bound": gdp_mu_from_rates(rates),
+        "false_positive_rate": rates.false_positive_rate,
+        "false_negative_rate": rates.false_negative_rate,
+    }
+    return _report(trials, account(event, delta).epsilon, delta, confidence, findings, **bounds)
 
 
 def judge_one_run(trials: Trials, event: Event, delta: float, confidence: float) -> AuditReport:
@@ -291,17 +311,13 @@ def judge_one_run(trials: Trials, event: Event, delta: float, confidence: float)
         if one_run_refutes(correct, made, total, tradeoff_curve(event), each)
     ]
     factor = min(one_run_noise_factor(*guess, total, event, each) for guess in guesses)
-    return _report(
-        trials,
-        account(event, delta).epsilon,
-        delta,
-        confidence,
-        findings,
-        lower_bound=family.epsilon(factor, delta),
-        lower_bound_without_assumptions=max(
+    bounds = {
+        "lower_bound": family.epsilon(factor, delta),
+        "lower_bound_without_assumptions": max(
             one_run_epsilon(*guess, total, delta, each) for guess in guesses
         ),
-    )
+    }
+    return _report(trials, account(event, delta).epsilon, delta, confidence, findings, **bounds)
 
 
 def epsilon_from_scores(
@@ -354,7 +370,7 @@ def _report(
     findings: list[str],
     *,
     lower_bound: float,
-    **bounds: float,
+    **bounds: Any,
 ) -> AuditReport:
     """Add what the published noise says, and the verdict."""
     noise = trials.noise

@@ -74,7 +74,7 @@ class CanarySet:
         """Scale a mechanism down to ``num_canaries`` features and their classes."""
         config: ReleaseConfig
         if isinstance(mechanism, HybridConfig | AdaptiveConfig):
-            parts = tuple(_scaled(part, num_canaries) for part in mechanism.components)
+            parts = tuple(_scaled(component, num_canaries) for component in mechanism.components)
             kind: Any = type(mechanism)
             config = kind(components=parts, feature_budget=mechanism.feature_budget)
         else:
@@ -224,6 +224,18 @@ class CanarySet:
             )
             for config, rows in zip(self._configs, tables, strict=True)
         ]
+
+    def label_noise(self, tables: Tables, records: BoundedRecords) -> Array:
+        """Return label weights of classes in which nobody is, of all tables, in noise multipliers, flat."""
+        nobody = np.setdiff1d(np.arange(self.mechanism.num_classes), records.labels)
+        found = [np.empty(0)]
+        for config, rows in zip(self._configs, tables, strict=True):
+            if rows.label_weights is not None:
+                assert isinstance(config, MixtureConfig)
+                assert config.label_noise_multiplier is not None
+                weights = _in_clip_norms(config, rows.label_weights[:, nobody], 1.0)
+                found.append(weights.ravel() / config.label_noise_multiplier)
+        return np.concatenate(found)
 
     def grid_stddevs(self) -> list[float]:
         """Standard deviation of each table's noise in points of the grid that it is drawn on, at least."""

@@ -124,9 +124,10 @@ class ReleaseSubject:
         """See :class:`Subject`."""
         records = self.canaries.records(present)
         tables = published(self.canaries.mechanism, self.canaries.clip_norm, records, key)
-        return self.canaries.scores(tables), NoiseTotals.of(
-            self.canaries.noise(tables), self.canaries.grid_stddevs()
-        )
+        noise = NoiseTotals.of(self.canaries.noise(tables), self.canaries.grid_stddevs())
+        labels = self.canaries.label_noise(tables, records)
+        noise = noise.plus(NoiseTotals(labels.size, float((labels**2).sum()), 0, 0))
+        return self.canaries.scores(tables), noise
 
 
 def published(

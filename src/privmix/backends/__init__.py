@@ -51,10 +51,10 @@ class Job:
 
 
 class Backend(Protocol):
-    """Where the mixing runs; a context manager that holds what the place needs."""
+    """Where the mixing runs; a context manager that holds what that needs."""
 
     def __enter__(self) -> Self:
-        """Open the place, or fail before anything is charged or drawn."""
+        """Open the backend, or fail before anything is charged or drawn."""
 
     def __exit__(self, *error: Any) -> None:
         """Leave nothing behind."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _LARGEST = 32767  # magnitude of an int16 feature, the same on both sides of zero
 _EXACT_FLOAT32 = 1 << 24  # every integer up to this is a float32, and likewise for float64
 _EXACT_FLOAT64 = 1 << 53
-_PIECE_BYTES = 1 << 30
+_COPY_BYTES = 1 << 30
 
 
 class CudaBackend(LocalBackend):
@@ -161,8 +161,8 @@ def bag_sums(values: torch.Tensor, inclusions: Inclusions) -> torch.Tensor:
     small = bound < _EXACT_FLOAT32
     kind = torch.float32 if small else torch.float64
     device, width = values.device, values.shape[1]
-    # In float64, a run of columns at a time: a copy of all records would be twice as large.
-    step = width if small else max(1, _PIECE_BYTES // (8 * len(values)))
+    # In float64, a stretch of columns at a time: a copy of all records would be twice as large.
+    step = width if small else max(1, _COPY_BYTES // (8 * len(values)))
     members = torch.from_numpy(records.astype(np.int64)).to(device)
     offsets = torch.from_numpy(starts).to(device)
     factors = None if weights is None else torch.from_numpy(weights).to(device, kind)

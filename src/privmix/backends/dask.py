@@ -142,7 +142,7 @@ class DaskBackend:
             )
 
     def rows(self, job: Job, table_blocks: Sequence[TableBlock]) -> Generator[Rows]:
-        """Yield the published rows of blocks in order, whoever is lost on the way."""
+        """Yield the published rows of blocks in order, whichever workers are lost on the way."""
         run = Run(self._connected, job)
         for rows in self._in_order(
             run, [(run.submit, some, 1) for some in run.divide(table_blocks)]

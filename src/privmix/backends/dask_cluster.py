@@ -147,4 +147,4 @@ def store_problem_of(client: Client, address: str, store: SharedStore) -> str | 
 def check_store(who: str, store: SharedStore, problem: str | None) -> None:
     """Refuse a store that somebody cannot use."""
     if problem is not None:
-        _validate.fail(store.position, f"a place that {who} can read and write", problem)
+        _validate.fail(store.position, f"a store that {who} can read and write", problem)

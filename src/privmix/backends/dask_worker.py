@@ -51,7 +51,7 @@ class PartialSums:
 
 @dataclass(frozen=True, repr=False)
 class HeldRecords(BoundedRecords):
-    """The features of a run of records, and the labels of all.
+    """The features of a stretch of records, and the labels of all.
 
     Attributes:
         first: The first record whose features are here.
@@ -61,7 +61,7 @@ class HeldRecords(BoundedRecords):
     first: int
 
     def read(self, start: int, stop: int) -> NDArray[np.int16]:
-        """Return the features of a run of records that are here."""
+        """Return the features of a stretch of records that are here."""
         if not self.first <= start <= stop <= self.first + len(self.features):
             raise ValueError(f"records {start} to {stop} are not here")
         return self.features[start - self.first : stop - self.first]

@@ -60,7 +60,7 @@ class LocalBackend:
         """Refuse a store that this process cannot write to."""
         problem = store.problem()
         if problem is not None:
-            _validate.fail(store.position, "a place that can be read and written", problem)
+            _validate.fail(store.position, "a store that can be read and written", problem)
 
     def parts(
         self, job: Job, parts: Sequence[Part], store: SharedStore
@@ -93,7 +93,7 @@ def _swept_rows(
         room = sums_bytes
         while left:
             mixer, block = mixers[left[0][0]], left[0][1]
-            room -= sum_bytes(mixer.config, block, records.count)
+            room -= sum_bytes(mixer.config, block.num_rows, records.count)
             if group and room < 0:
                 break
             group.append((mixer, block, mixer.new_sums(block)))

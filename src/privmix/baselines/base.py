@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from privmix import _validate
 from privmix.accounting import Event, GaussianEvent, calibrate_noise_multiplier, epsilon_at
@@ -72,8 +73,8 @@ class Baseline(Protocol):
 
     def release(
         self,
-        x: Any,
-        y: Any,
+        x: ArrayLike,
+        y: ArrayLike,
         *,
         target_epsilon: float,
         target_delta: float,
@@ -92,6 +93,83 @@ class Baseline(Protocol):
             InvalidInputError: naming ``x``, ``y``, ``target_epsilon`` or ``target_delta``.
 
         """
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one release may spend, and under which name.
+
+    Attributes:
+        method: Name of the class that publishes.
+        epsilon: Bound on the certified epsilon.
+        delta: Its delta.
+        test_seed: For tests: a key that anybody can guess.
+
+    """
+
+    method: str
+    epsilon: float
+    delta: float
+    test_seed: int | None
+
+    def gaussian(self, relation: NeighboringRelation) -> tuple[GaussianEvent, float]:
+        """Return the Gaussian mechanism of least noise within the budget, and its certified epsilon."""
+
+        def event(noise_multiplier: float) -> GaussianEvent:
+            return GaussianEvent(noise_multiplier=noise_multiplier, neighboring_relation=relation)
+
+        chosen = event(calibrate_noise_multiplier(event, self.epsilon, self.delta))
+        return chosen, epsilon_at(chosen, [self.delta])[self.delta]
+
+    def make_key(self, event: Event) -> MasterKey:
+        """Return a fresh key, or a guessable one for tests: the budget is spent from here on.
+
+        There is no ledger here: a second time in one process is warned of, as elsewhere.
+        """
+        context = f"privmix baseline {self.method}".encode()
+        if self.test_seed is not None:
+            return MasterKey.for_test(self.test_seed, context)
+        with unrecorded(event, self.delta, self.method):
+            return MasterKey(fresh_secret(), context)
+
+    def release(
+        self,
+        event: Event,
+        epsilon: float,
+        draw: Draw,
+        statistics: dict[str, NDArray[np.float64]] | None = None,
+    ) -> BaselineRelease:
+        """Return what was published at the cost of ``event``."""
+        private = self.test_seed is None
+        return BaselineRelease(
+            self.method, event, epsilon, self.delta, private, statistics or {}, draw
+        )
+
+
+class Method(ABC):
+    """Base of the baselines here: it checks the records, whose release is each method's own."""
+
+    num_classes: int
+
+    def release(
+        self,
+        x: Any,
+        y: Any,
+        *,
+        target_epsilon: float,
+        target_delta: float,
+        test_seed: int | None = None,
+    ) -> BaselineRelease:
+        """Publish labelled records; see :class:`privmix.baselines.Baseline`."""
+        features, classes = checked_records(x, y, self.num_classes)
+        budget = Budget(type(self).__name__, target_epsilon, target_delta, test_seed)
+        return self._publish(features, classes, budget)
+
+    @abstractmethod
+    def _publish(
+        self, features: NDArray[np.float64], classes: NDArray[np.int64], budget: Budget
+    ) -> BaselineRelease:
+        """Publish records of shape (records, features) with classes from 0 to num_classes - 1."""
 
 
 def checked_records(
@@ -113,30 +191,6 @@ def checked_records(
     if classes.min() < 0 or classes.max() >= num_classes:
         _validate.fail("y", f"classes from 0 to {num_classes - 1}", "another class")
     return features, classes.astype(np.int64)
-
-
-def make_key(method: str, event: Event, delta: float, test_seed: int | None) -> MasterKey:
-    """Return a fresh key, or a guessable one for tests: the budget is spent from here on.
-
-    There is no ledger here: a second time in one process is warned of, as elsewhere.
-    """
-    context = f"privmix baseline {method}".encode()
-    if test_seed is not None:
-        return MasterKey.for_test(test_seed, context)
-    with unrecorded(event, delta, method):
-        return MasterKey(fresh_secret(), context)
-
-
-def gaussian_cost(
-    target_epsilon: float, target_delta: float, relation: NeighboringRelation
-) -> tuple[GaussianEvent, float]:
-    """Return the Gaussian mechanism of least noise within the target, and its certified epsilon."""
-
-    def event(noise_multiplier: float) -> GaussianEvent:
-        return GaussianEvent(noise_multiplier=noise_multiplier, neighboring_relation=relation)
-
-    chosen = event(calibrate_noise_multiplier(event, target_epsilon, target_delta))
-    return chosen, epsilon_at(chosen, [target_delta])[target_delta]
 
 
 def quantised(

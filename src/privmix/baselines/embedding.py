@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from privmix import _validate
 from privmix.baselines.base import (
     BaselineRelease,
+    Budget,
+    Method,
     Records,
-    checked_records,
-    gaussian_cost,
-    make_key,
     noisy,
     one_hot,
     quantised,
@@ -111,11 +110,12 @@ class HermiteFeatures:
 
 
 @dataclass(frozen=True)
-class MeanEmbedding:
+class MeanEmbedding(Method):
     """The noisy sum of each class's embedded records; a generator learns to match it.
 
     An embedded record has norm at most one, and its class's sum alone depends on it: sensitivity one
-    under ``add_or_remove_one``. The generator sees the noisy sums and nothing else.
+    under ``add_or_remove_one``. The generator sees the noisy sums and nothing else: ``records`` trains
+    it once for each seed and draws from it.
 
     Attributes:
         num_classes: Number of classes.
@@ -139,19 +139,12 @@ class MeanEmbedding:
     learning_rate: float = 1e-2
     batch_size: int = field(default=500, repr=False)
 
-    def release(
-        self,
-        x: Any,
-        y: Any,
-        *,
-        target_epsilon: float,
-        target_delta: float,
-        test_seed: int | None = None,
+    def _publish(
+        self, features: NDArray[np.float64], classes: NDArray[np.int64], budget: Budget
     ) -> BaselineRelease:
-        """Publish the sums; ``records`` trains the generator once and draws."""
-        features, classes = checked_records(x, y, self.num_classes)
-        event, epsilon = gaussian_cost(target_epsilon, target_delta, "add_or_remove_one")
-        key = make_key(type(self).__name__, event, target_delta, test_seed)
+        """Publish the sums."""
+        event, epsilon = budget.gaussian("add_or_remove_one")
+        key = budget.make_key(event)
         sums, sensitivity, scale = self._sums(features, classes)
         published = noisy(sums, sensitivity, event.noise_multiplier, key, "sums") / scale
         means = published / self.num_records
@@ -168,9 +161,7 @@ class MeanEmbedding:
             return self._draw(trained(seed), count, seed)
 
         statistics = {"embedding_sums": published}
-        return BaselineRelease(
-            type(self).__name__, event, epsilon, target_delta, test_seed is None, statistics, draw
-        )
+        return budget.release(event, epsilon, draw, statistics)
 
     def _sums(
         self, features: NDArray[np.float64], classes: NDArray[np.int64]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +11,9 @@ from numpy.typing import NDArray
 from privmix import _validate
 from privmix.baselines.base import (
     BaselineRelease,
+    Budget,
+    Method,
     Records,
-    checked_records,
-    gaussian_cost,
-    make_key,
     noisy,
     prototype_rows,
     quantised,
@@ -24,11 +22,11 @@ from privmix.mechanism import ResidualConfig
 from privmix.rng import MasterKey
 from privmix.rounds.residuals import add_residuals
 
-_RUN = 1 << 14  # records at a time, the most that keep the sums exact
+_STRETCH = 1 << 14  # records at a time, the most that keep the sums exact
 
 
 @dataclass(frozen=True)
-class LinearProbe:
+class LinearProbe(Method):
     """A softmax regression trained by noisy gradients of all records: a model and no data set.
 
     A step is the Gaussian mechanism on the sum of residual times record, whose norm is at most
@@ -52,20 +50,13 @@ class LinearProbe:
     clip_norm: float = 1.0
     residual_clip_norm: float = 0.5
 
-    def release(
-        self,
-        x: Any,
-        y: Any,
-        *,
-        target_epsilon: float,
-        target_delta: float,
-        test_seed: int | None = None,
+    def _publish(
+        self, features: NDArray[np.float64], classes: NDArray[np.int64], budget: Budget
     ) -> BaselineRelease:
-        """Publish weights; see :class:`privmix.baselines.Baseline`."""
-        features, classes = checked_records(x, y, self.num_classes)
+        """Publish weights."""
         _validate.size("num_records", self.num_records)
-        event, epsilon = gaussian_cost(target_epsilon, target_delta, "add_or_remove_one")
-        key = make_key(type(self).__name__, event, target_delta, test_seed)
+        event, epsilon = budget.gaussian("add_or_remove_one")
+        key = budget.make_key(event)
         scale = (
             self.num_records / event.noise_multiplier
         )  # n mu: mu is exact for a Gaussian mechanism
@@ -86,9 +77,7 @@ class LinearProbe:
             return prototype_rows(prototypes, num_records)
 
         statistics = {"weights": weights}
-        return BaselineRelease(
-            type(self).__name__, event, epsilon, target_delta, test_seed is None, statistics, draw
-        )
+        return budget.release(event, epsilon, draw, statistics)
 
     def _train(
         self,
@@ -103,10 +92,10 @@ class LinearProbe:
         weights = np.zeros((self.num_classes, features.shape[1]), dtype=np.float32)
         for step in range(config.num_rounds):
             sums = np.zeros(weights.shape, dtype=np.int64)
-            for start in range(0, len(integers), _RUN):
-                run = slice(start, start + _RUN)
+            for start in range(0, len(integers), _STRETCH):
+                stretch = slice(start, start + _STRETCH)
                 add_residuals(
-                    integers[run], classes[run], weights, 1 / grid.sensitivity, config, sums
+                    integers[stretch], classes[stretch], weights, 1 / grid.sensitivity, config, sums
                 )
             published = noisy(sums, sensitivity, config.noise_multiplier, key, f"step {step}")
             mean = published / (config.weight_unit * grid.sensitivity * config.divisor)

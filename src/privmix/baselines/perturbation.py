@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +11,9 @@ from numpy.typing import NDArray
 from privmix import _validate
 from privmix.baselines.base import (
     BaselineRelease,
+    Budget,
+    Method,
     Records,
-    checked_records,
-    gaussian_cost,
-    make_key,
     noisy,
     one_hot,
     quantised,
@@ -24,7 +22,7 @@ from privmix.mechanism import split_noise_multiplier
 
 
 @dataclass(frozen=True)
-class LocalPerturbation:
+class LocalPerturbation(Method):
     """Each record and each label vector with Gaussian noise of their own.
 
     The number of rows is the number of records, so the guarantee is for ``replace_one``: a row moves
@@ -43,23 +41,16 @@ class LocalPerturbation:
     clip_norm: float = 1.0
     label_balance: float = 1.0
 
-    def release(
-        self,
-        x: Any,
-        y: Any,
-        *,
-        target_epsilon: float,
-        target_delta: float,
-        test_seed: int | None = None,
+    def _publish(
+        self, features: NDArray[np.float64], classes: NDArray[np.int64], budget: Budget
     ) -> BaselineRelease:
-        """Publish one noisy row a record; see :class:`privmix.baselines.Baseline`."""
-        features, classes = checked_records(x, y, self.num_classes)
-        event, epsilon = gaussian_cost(target_epsilon, target_delta, "replace_one")
+        """Publish one noisy row a record."""
+        event, epsilon = budget.gaussian("replace_one")
         feature_noise, label_noise = split_noise_multiplier(
             event.noise_multiplier, self.label_balance, "replace_one"
         )
         assert label_noise is not None
-        key = make_key(type(self).__name__, event, target_delta, test_seed)
+        key = budget.make_key(event)
         rows, grid = quantised(features, self.clip_norm)
         labels, label_grid = quantised(one_hot(classes, self.num_classes).astype(float), 1.0)
         published_x = noisy(rows.astype(np.int64), grid.sensitivity, feature_noise, key, "features")
@@ -72,13 +63,11 @@ class LocalPerturbation:
         def draw(num_records: int | None, seed: int) -> Records:
             return x_rows[:num_records], y_rows[:num_records]
 
-        return BaselineRelease(
-            type(self).__name__, event, epsilon, target_delta, test_seed is None, {}, draw
-        )
+        return budget.release(event, epsilon, draw)
 
 
 @dataclass(frozen=True)
-class RandomProjection:
+class RandomProjection(Method):
     """Each record, projected to few random directions, with Gaussian noise of its own.
 
     Kenthapadi et al. (2013) and DPPro (Xu et al. 2017) scale the noise by the projection's largest
@@ -110,25 +99,18 @@ class RandomProjection:
         shape = num_features, self.num_directions
         return random.normal(0, 1 / math.sqrt(self.num_directions), shape)
 
-    def release(
-        self,
-        x: Any,
-        y: Any,
-        *,
-        target_epsilon: float,
-        target_delta: float,
-        test_seed: int | None = None,
+    def _publish(
+        self, features: NDArray[np.float64], classes: NDArray[np.int64], budget: Budget
     ) -> BaselineRelease:
-        """Publish one noisy row a record; see :class:`privmix.baselines.Baseline`."""
-        features, classes = checked_records(x, y, self.num_classes)
+        """Publish one noisy row a record."""
         directions = self.directions(features.shape[1])
         inner = LocalPerturbation(self.num_classes, self.clip_norm, self.label_balance)
         published = inner.release(
             features @ directions,
             classes,
-            target_epsilon=target_epsilon,
-            target_delta=target_delta,
-            test_seed=test_seed,
+            target_epsilon=budget.epsilon,
+            target_delta=budget.delta,
+            test_seed=budget.test_seed,
         )
 
         def draw(num_records: int | None, seed: int) -> Records:

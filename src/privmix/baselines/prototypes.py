@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privmix.baselines.base import (
     BaselineRelease,
+    Budget,
+    Method,
     Records,
-    checked_records,
     class_sums,
-    gaussian_cost,
-    make_key,
     noisy,
     prototype_rows,
     quantised,
@@ -22,7 +21,7 @@ from privmix.clipping import rescaled
 
 
 @dataclass(frozen=True)
-class ClassMeans:
+class ClassMeans(Method):
     """The direction of each class's sum, as a prototype: classify by the largest inner product.
 
     After DPPL-Mean (Wahdany et al., arXiv 2406.08039), whose estimate of a mean is replaced by one
@@ -38,19 +37,12 @@ class ClassMeans:
     num_classes: int
     clip_norm: float = 1.0
 
-    def release(
-        self,
-        x: Any,
-        y: Any,
-        *,
-        target_epsilon: float,
-        target_delta: float,
-        test_seed: int | None = None,
+    def _publish(
+        self, features: NDArray[np.float64], classes: NDArray[np.int64], budget: Budget
     ) -> BaselineRelease:
-        """Publish one unit vector a class; see :class:`privmix.baselines.Baseline`."""
-        features, classes = checked_records(x, y, self.num_classes)
-        event, epsilon = gaussian_cost(target_epsilon, target_delta, "add_or_remove_one")
-        key = make_key(type(self).__name__, event, target_delta, test_seed)
+        """Publish one unit vector a class."""
+        event, epsilon = budget.gaussian("add_or_remove_one")
+        key = budget.make_key(event)
         integers, grid = quantised(features, self.clip_norm)
         sums = class_sums(integers, classes, self.num_classes)
         published = noisy(sums, grid.sensitivity, event.noise_multiplier, key, "sums") / grid.scale
@@ -60,6 +52,4 @@ class ClassMeans:
             return prototype_rows(prototypes, num_records)
 
         statistics = {"class_sums": published}
-        return BaselineRelease(
-            type(self).__name__, event, epsilon, target_delta, test_seed is None, statistics, draw
-        )
+        return budget.release(event, epsilon, draw, statistics)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +11,10 @@ from numpy.typing import NDArray
 from privmix import _validate
 from privmix.baselines.base import (
     BaselineRelease,
+    Budget,
+    Method,
     Records,
-    checked_records,
     class_sums,
-    gaussian_cost,
-    make_key,
     noisy,
     one_hot,
     quantised,
@@ -26,12 +24,12 @@ _CHUNK = 1 << 13
 
 
 @dataclass(frozen=True)
-class SecondMoments:
+class SecondMoments(Method):
     """The Gaussian mechanism on the sum of x x' and on the sums of the classes.
 
     Two Gaussian mechanisms that share one budget. On the grid, x x' is a matrix of integers whose
     Frobenius norm is |x|^2 <= C^2, and so is at most C^2 what a record changes of the upper triangle
-    that is published. Guarantee under ``add_or_remove_one``. Analyze Gauss (Dwork et al. 2014) for
+    that is published. ``records`` draws from the Gaussians that the statistics describe. Guarantee under ``add_or_remove_one``. Analyze Gauss (Dwork et al. 2014) for
     the moments.
 
     Attributes:
@@ -45,20 +43,13 @@ class SecondMoments:
     clip_norm: float = 1.0
     moment_share: float = 0.3
 
-    def release(
-        self,
-        x: Any,
-        y: Any,
-        *,
-        target_epsilon: float,
-        target_delta: float,
-        test_seed: int | None = None,
+    def _publish(
+        self, features: NDArray[np.float64], classes: NDArray[np.int64], budget: Budget
     ) -> BaselineRelease:
-        """Publish the statistics; ``records`` draws from the Gaussians that they describe."""
-        features, classes = checked_records(x, y, self.num_classes)
+        """Publish both statistics."""
         _validate.real("moment_share", self.moment_share, above=0.0, below=1.0)
-        event, epsilon = gaussian_cost(target_epsilon, target_delta, "add_or_remove_one")
-        key = make_key(type(self).__name__, event, target_delta, test_seed)
+        event, epsilon = budget.gaussian("add_or_remove_one")
+        key = budget.make_key(event)
         # 1/s^2 = 1/s_1^2 + 1/s_2^2: both together are one Gaussian mechanism of multiplier s.
         moment_noise = event.noise_multiplier / math.sqrt(self.moment_share)
         sum_noise = event.noise_multiplier / math.sqrt(1 - self.moment_share)
@@ -77,9 +68,7 @@ class SecondMoments:
             count = len(published["class_sums"]) if num_records is None else num_records
             return _gaussian_records(published, self.clip_norm, count, seed)
 
-        return BaselineRelease(
-            type(self).__name__, event, epsilon, target_delta, test_seed is None, published, draw
-        )
+        return budget.release(event, epsilon, draw, published)
 
 
 def _gram(integers: NDArray[np.int16]) -> NDArray[np.int64]:

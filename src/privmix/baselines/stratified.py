@@ -5,18 +5,18 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from privmix.baselines.base import BaselineRelease, Records, checked_records, one_hot
+from privmix.baselines.base import BaselineRelease, Budget, Method, Records, one_hot
 from privmix.engine import release
 from privmix.planning.solve import plan_release
 from privmix.schema import Schema
 
 
 @dataclass(frozen=True)
-class ClassMixtures:
+class ClassMixtures(Method):
     """Rows that average random records of one class each.
 
     After DP-CDA (arXiv 2411.16121), which draws exactly ``mix_size`` of a class's records. Here
@@ -38,17 +38,10 @@ class ClassMixtures:
     mix_size: float = 10.0
     rows_per_class: int = 100
 
-    def release(
-        self,
-        x: Any,
-        y: Any,
-        *,
-        target_epsilon: float,
-        target_delta: float,
-        test_seed: int | None = None,
+    def _publish(
+        self, features: NDArray[np.float64], classes: NDArray[np.int64], budget: Budget
     ) -> BaselineRelease:
-        """Publish rows; see :class:`privmix.baselines.Baseline`."""
-        features, classes = checked_records(x, y, self.num_classes)
+        """Publish rows."""
         plan = plan_release(
             Schema(
                 classes=tuple(range(self.num_classes)),
@@ -56,14 +49,16 @@ class ClassMixtures:
                 num_records=self.num_records,
                 feature_clip_norm=self.clip_norm,
             ),
-            target_epsilon=target_epsilon,
-            target_delta=target_delta,
+            target_epsilon=budget.epsilon,
+            target_delta=budget.delta,
             design="stratified",
             sampling_prob=min(1.0, self.mix_size * self.num_classes / self.num_records),
             rows_per_class=self.rows_per_class,
         )
         with tempfile.TemporaryDirectory() as folder:
-            made = release(features, classes, plan, out=Path(folder) / "rows", test_seed=test_seed)
+            made = release(
+                features, classes, plan, out=Path(folder) / "rows", test_seed=budget.test_seed
+            )
             rows = np.asarray(made.features, dtype=np.float32)
             labels = np.asarray(made.labels)
         vectors = (
@@ -73,12 +68,4 @@ class ClassMixtures:
         def draw(num_records: int | None, seed: int) -> Records:
             return rows[:num_records], vectors[:num_records]
 
-        return BaselineRelease(
-            type(self).__name__,
-            plan.event,
-            plan.epsilon,
-            target_delta,
-            test_seed is None,
-            {},
-            draw,
-        )
+        return budget.release(plan.event, plan.epsilon, draw)

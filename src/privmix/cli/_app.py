@@ -14,8 +14,8 @@ COMMANDS = {
     "schema": "Write a schema to fill in, from a table's column names and types alone.",
     "plan": "Plan a release from public sizes alone. Touches no data.",
     "account": "State what a mechanism costs, by every accountant.",
-    "extract": "Turn images, texts or tables into feature vectors. Run again, it goes on where it was "
-    "cut off.",
+    "extract": "Turn images, texts or tables into feature vectors. A second run resumes one that "
+    "was cut off.",
     "release": "Publish private records. Spends the budget.",
     "sign": "Sign a release or a model that you made. Checks it first; exit status 1 if anything is "
     "wrong.",
@@ -24,7 +24,8 @@ COMMANDS = {
     "train": "Train a model on a release.",
     "evaluate": "Measure a model on labelled test data. The numbers are about the test set, not "
     "protected.",
-    "predict": "Predict the labels of records. Costs nothing; what it writes tells of INPUT's records.",
+    "predict": "Predict the labels of records. Costs nothing; the file that it writes reveals INPUT's "
+    "records.",
     "synthesize": "Draw labelled synthetic records from a release, for any learner or tool.",
     "compare": "Compare records with synthetic ones. For the data holder's eyes only: nothing here "
     "is private.",

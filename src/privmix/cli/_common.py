@@ -198,8 +198,8 @@ def print_facts(facts: dict[str, Any]) -> None:
 class Pace:
     """How fast work goes, from the first report on: what came before does not count."""
 
-    def __init__(self, unit: str) -> None:
-        self._unit = unit
+    def __init__(self, noun: str) -> None:
+        self._noun = noun
         self._first: tuple[float, int] | None = None
 
     def tell(self, done: int, total: int | None, now: float) -> str:
@@ -212,27 +212,27 @@ class Pace:
         rate = (done - before) / (now - start)
         shown_rate = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
         if total is None:
-            return f"{shown_rate} {self._unit}/s"
+            return f"{shown_rate} {self._noun}/s"
         left = round((total - done) / rate)
         shown = f"{left} s" if left < 120 else f"{left // 60} min"
-        return f"{shown_rate} {self._unit}/s, about {shown} left"
+        return f"{shown_rate} {self._noun}/s, about {shown} left"
 
 
 @contextmanager
-def progress_bar(unit: str) -> Iterator[Any]:
+def progress_bar(noun: str) -> Iterator[Any]:
     """Yield a callback (done, total): a bar on a terminal, now and then a line elsewhere."""
     if not ERR.is_terminal:
-        yield _LinePrinter(unit)
+        yield _LinePrinter(noun)
         return
-    pace = Pace(unit)
+    pace = Pace(noun)
     columns = (
-        TextColumn(unit),
+        TextColumn(noun),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[pace]}"),
     )
     with Progress(*columns, console=ERR, transient=True) as bar:
-        task = bar.add_task(unit, total=None, pace="")
+        task = bar.add_task(noun, total=None, pace="")
         yield lambda done, total: bar.update(
             task, completed=done, total=total, pace=pace.tell(done, total, monotonic())
         )
@@ -241,8 +241,8 @@ def progress_bar(unit: str) -> Iterator[Any]:
 class _LinePrinter:
     """Plain progress lines, the first two seconds after the work began and then every ten."""
 
-    def __init__(self, unit: str) -> None:
-        self._unit, self._pace = unit, Pace(unit)
+    def __init__(self, noun: str) -> None:
+        self._noun, self._pace = noun, Pace(noun)
         self._due: float | None = None
 
     def __call__(self, done: int, total: int | None) -> None:
@@ -253,7 +253,7 @@ class _LinePrinter:
         if now >= self._due:
             self._due = now + 10
             share = f"{done}" if total is None else f"{done} of {total}"
-            ERR.print(f"{share} {self._unit}" + (pace and f", {pace}"))
+            ERR.print(f"{share} {self._noun}" + (pace and f", {pace}"))
 
 
 @contextmanager

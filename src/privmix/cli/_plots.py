@@ -32,7 +32,7 @@ def check_plot(path: Path | None) -> None:
     if path.suffix.lower() not in _SUFFIXES:
         _validate.fail("--plot", f"a file that ends in {', '.join(_SUFFIXES)}", str(path))
     if path.exists() or not path.parent.is_dir():
-        _validate.fail("--plot", "a new file in a folder that is there", str(path))
+        _validate.fail("--plot", "a new file in an existing folder", str(path))
     try:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError:

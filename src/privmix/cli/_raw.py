@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,10 +33,6 @@ ExtractorSpec = Annotated[
         "vision:MODEL, timm:MODEL, open_clip:ARCHITECTURE/WEIGHTS.",
     ),
 ]
-TextColumn = Annotated[str | None, typer.Option(help="Column of texts.")]
-ImageColumn = Annotated[
-    str | None, typer.Option(help="Column of images (of an .npz: the array); none for a folder.")
-]
 Device = Annotated[
     str | None, typer.Option(help="Device of the extractor, such as cpu [a GPU if there is one].")
 ]
@@ -55,7 +52,7 @@ FeaturesAsGiven = Annotated[
 MaxBadShare = Annotated[
     float | None,
     typer.Option(
-        help="With --on-bad-record zero: stop where a larger share of records is bad "
+        help="Largest share of bad records that --on-bad-record may blank, leave out or count as wrong "
         f"[{MAX_BAD_SHARE:g}]."
     ),
 ]
@@ -66,6 +63,47 @@ MaxMissedShare = Annotated[
         f"categories that it does not list, numbers and dates beyond its bounds [{MAX_MISSED_SHARE:g}]."
     ),
 ]
+
+
+@dataclass(frozen=True)
+class RawFlags:
+    """What raw records are, and what makes features of them."""
+
+    extractor: ExtractorSpec = None
+    text_column: Annotated[str | None, typer.Option(help="Column of texts.")] = None
+    image_column: Annotated[
+        str | None,
+        typer.Option(help="Column of images (of an .npz: the array); none for a folder."),
+    ] = None
+
+    def __bool__(self) -> bool:
+        return any(value is not None for value in vars(self).values())
+
+    def refuse_columns(self) -> None:
+        """Refuse columns of raw records that nothing makes features of."""
+        if self.text_column is not None or self.image_column is not None:
+            _validate.fail("--extractor", "an extractor for raw records", "nothing")
+
+
+@dataclass(frozen=True)
+class SourceFacts:
+    """What a schema or a model says of a source.
+
+    Attributes:
+        target: What labels are.
+        classes: What they are among; nothing: they are not checked.
+        form: How a file of texts is written; a table's extractor knows how its files are.
+
+    """
+
+    target: Target = "class"
+    classes: Any = ()
+    form: TextFormat = PLAIN
+
+    @classmethod
+    def of_schema(cls, schema: Schema | None) -> SourceFacts:
+        """Return what a schema says; without one, what is so by default."""
+        return cls() if schema is None else cls(schema.target, schema.classes, schema.text_format)
 
 
 def asked_shares(
@@ -113,28 +151,23 @@ def load_extractor(
 def open_raw(
     source: Path,
     extractor: Extractor,
+    raw: RawFlags,
+    facts: SourceFacts,
     *,
     label: Sequence[str] | None,
-    text_column: str | None,
-    image_column: str | None,
     unit_column: str | None = None,
     on_bad_record: str | None = None,
-    max_bad_share: float = MAX_BAD_SHARE,
-    max_missed_share: float = MAX_MISSED_SHARE,
-    target: Target = "class",
-    classes: Any = (),
-    form: TextFormat = PLAIN,
+    shares: Shares = Shares(),  # noqa: B008
 ) -> RawRecords:
-    """Open raw records of the extractor's kind; ``on_bad_record`` where a command has that option.
-
-    ``form`` says how a file of texts is written; a table's extractor knows how its files are.
-    """
+    """Open raw records of the extractor's kind; ``on_bad_record`` where a command has that option."""
     from privmix.inputs.raw import open_records
     from privmix.inputs.readers import label_names
 
     if extractor.kind == "vector":
-        _validate.fail("--extractor", "none for a file of feature vectors", extractor.identity.name)
-    columns = {"text": text_column, "image": image_column}
+        _validate.fail(
+            "--extractor", "nothing for a file of feature vectors", extractor.identity.name
+        )
+    columns = {"text": raw.text_column, "image": raw.image_column}
     for kind, column in columns.items():
         if column is not None and kind != extractor.kind:
             allowed = f"nothing for an extractor of {extractor.kind}s"
@@ -143,25 +176,25 @@ def open_raw(
     if extractor.kind != "table" and column is None and not source.is_dir():
         option = f"--{extractor.kind}-column"
         _validate.fail(option, f"the column of {extractor.kind}s in {source}", "nothing")
-    if label is None and target == "class":
+    if label is None and facts.target == "class":
         names = []
     elif source.suffix.lower() == ".npz":
         names = list(label or ())
     else:
-        names = label_names(label, classes, target)
+        names = label_names(label, facts.classes, facts.target)
     records = open_records(
         source,
         kind=extractor.kind,
         column=column,
         label=names,
         unit_column=unit_column,
-        target=target,
+        target=facts.target,
         table=getattr(extractor, "schema", None) if extractor.kind == "table" else None,
-        classes=classes,
+        classes=facts.classes,
         on_bad_record=on_bad_record or "error",  # type: ignore[arg-type]
-        max_bad_share=max_bad_share,
-        max_missed_share=max_missed_share,
-        form=form,
+        max_bad_share=shares.bad,
+        max_missed_share=shares.missed,
+        form=facts.form,
     )
     if on_bad_record is None:
         records.remedy = ""
@@ -248,7 +281,7 @@ def extract_with_progress(
     with progress_bar("records") as progress:
         counts = extract(records, extractor, out, progress=progress, **options)
     bad = f", {counts.num_bad} bad ones blanked" if counts.num_bad else ""
-    ERR.print(f"for your eyes only: features of {counts.num_records} records extracted{bad}")
+    tell(f"features of {counts.num_records} records extracted{bad}")
     report_tally(records.tally)
     return counts
 
@@ -256,7 +289,7 @@ def extract_with_progress(
 def report_tally(tally: Tally) -> None:
     """Say on standard error which columns have bad cells, and values that miss the schema."""
     for line in [*tally.faults(), *tally.misses()]:
-        ERR.print(f"for your eyes only: {line}")
+        tell(line)
 
 
 def knows_labels(source: Path) -> bool:

@@ -25,6 +25,7 @@ from privmix.cli._common import (
 )
 
 if TYPE_CHECKING:
+    from privmix.auditing import AuditReport
     from privmix.dpsgd.training_plan import TrainingPlan
     from privmix.planning.plan import ReleasePlan
 
@@ -38,10 +39,11 @@ def audit_command(
         int | None, typer.Option(help="Runs of the code [as many as make 8192 canaries].")
     ] = None,
     confidence: Annotated[
-        float, typer.Option(help="Probability with which a sound mechanism passes, at least.")
+        float, typer.Option(help="Least probability with which a sound mechanism passes.")
     ] = 0.999,
     one_run: Annotated[
-        bool, typer.Option("--one-run", help="One run with 1000 canaries, for what takes long.")
+        bool,
+        typer.Option("--one-run", help="One run with 1000 canaries, for plans that take long."),
     ] = False,
     out: Annotated[
         Path | None,
@@ -62,14 +64,14 @@ def audit_command(
     """
     from privmix.auditing import audit, audit_one_run
 
-    plan, guarantee = _read_plan(source)
+    plan, guarantee, digest = _read_plan(source)
     if one_run:
         refuse_beside("--one-run", {"runs": runs})
     finished = None if out is None else out.with_name(out.name + ".runs")
     taken: list[int] = []
     if one_run:
         with status_line("running once"):
-            report = audit_one_run(plan, confidence=confidence)
+            report = audit_one_run(plan, confidence=confidence, certificate_digest=digest)
     else:
         with progress_bar("runs") as bar:
 
@@ -80,7 +82,14 @@ def audit_command(
                         ERR.print(f"{done} of {total} runs taken from {finished}, not run again")
                 bar(done, total)
 
-            report = audit(plan, runs=runs, confidence=confidence, out=finished, progress=tell)
+            report = audit(
+                plan,
+                runs=runs,
+                confidence=confidence,
+                out=finished,
+                certificate_digest=digest,
+                progress=tell,
+            )
     told = report.to_dict()
     if guarantee is not None:
         told["private"] = guarantee.private
@@ -89,7 +98,7 @@ def audit_command(
     if as_json:
         print_json(told)
     else:
-        for line in (*_stamp(guarantee), *report.lines(), *_left_out(plan)):
+        for line in (*_stamp(guarantee), *report.lines(), *_left_out(plan), _audited(report)):
             OUT.print(line)
     if report.verdict == "violated":
         raise typer.Exit(1)
@@ -100,6 +109,13 @@ def _stamp(guarantee: Guarantee | None) -> list[str]:
     if guarantee is None or guarantee.private:
         return []
     return [f"{guarantee.statement}. What is audited is the code of its plan, with secret keys"]
+
+
+def _audited(report: AuditReport) -> str:
+    """Say which certificate, or which plan, the report is of."""
+    if report.certificate_digest is not None:
+        return f"audited: certificate digest {report.certificate_digest}"
+    return f"audited: digest of the plan's parameters {report.parameters_digest}"
 
 
 def _left_out(plan: ReleasePlan | TrainingPlan) -> list[str]:
@@ -116,8 +132,12 @@ def _left_out(plan: ReleasePlan | TrainingPlan) -> list[str]:
     ]
 
 
-def _read_plan(source: Path) -> tuple[ReleasePlan | TrainingPlan, Guarantee | None]:
-    """Read a plan from its file, or from the certificate of what it made, with what that guarantees."""
+def _read_plan(
+    source: Path,
+) -> tuple[ReleasePlan | TrainingPlan, Guarantee | None, str | None]:
+    """Read a plan from its file, or from the certificate of what it made, with what that guarantees and
+    its digest.
+    """
     from privmix.dpsgd.model_certificate import is_model_folder, read_certificate
     from privmix.planning.plan import ReleasePlan
     from privmix.publishing.release import Release
@@ -126,8 +146,9 @@ def _read_plan(source: Path) -> tuple[ReleasePlan | TrainingPlan, Guarantee | No
         _validate.fail(str(source), "a plan file, or a release or model folder", "nothing there")
     if is_model_folder(source):
         model = read_certificate(source)
-        return model.to_plan(), model.guarantee
+        return model.to_plan(), model.guarantee, model.digest()
     if source.is_dir():
-        certificate = Release(source).certificate
-        return certificate.to_plan(), certificate.guarantee
-    return ReleasePlan.from_json(read_text(source), position=str(source)), None
+        release = Release(source)
+        certificate = release.certificate
+        return certificate.to_plan(), certificate.guarantee, release.certificate_digest
+    return ReleasePlan.from_json(read_text(source), position=str(source)), None, None

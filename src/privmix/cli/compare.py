@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from privmix import _validate
+from privmix.accounting.guarantee import NOT_PRIVATE, NotPrivateWarning
 from privmix.cli._common import (
     ERR,
     OUT,
@@ -16,6 +18,7 @@ from privmix.cli._common import (
     print_json,
     read_schema,
     status_line,
+    warn_of,
     write_text,
 )
 
@@ -59,14 +62,26 @@ def compare_command(
     """
     from privmix.comparing.measures import WARNING, compare
     from privmix.comparing.page import to_html, to_text
-    from privmix.comparing.sources import draw_columns, in_one_space, read_columns, read_synthetic
+    from privmix.comparing.sources import (
+        draw_columns,
+        in_one_space,
+        protects_nobody,
+        read_columns,
+        read_synthetic,
+    )
+    from privmix.publishing.release import Release
 
     if html is not None and html.exists():
         _validate.fail("--html", "a new file", f"{html}, which exists")
     facts = None if schema is None else read_schema(schema)
     records = read_columns(real, label, facts)
     ERR.print(WARNING, markup=False)
-    with status_line("comparing"):
+    if synthetic.is_dir():
+        warn_of(Release(synthetic).certificate.guarantee)
+    elif protects_nobody(synthetic):
+        ERR.print(f"{NOT_PRIVATE}: these records are of a release that protects nobody")
+    with status_line("comparing"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotPrivateWarning)  # it was said just now
         if synthetic.is_dir():
             made = draw_columns(synthetic, max(records.num_rows, 1000), seed, label, facts)
         else:

@@ -26,15 +26,15 @@ from privmix.cli._common import (
     status_line,
     text_format,
 )
+from privmix.cli._flags import with_flags
 from privmix.cli._raw import (
     AllowDownload,
     Device,
-    ExtractorSpec,
     FeaturesAsGiven,
-    ImageColumn,
     MaxBadShare,
     MaxMissedShare,
-    TextColumn,
+    RawFlags,
+    SourceFacts,
     asked_shares,
     check_source,
     is_raw,
@@ -55,7 +55,9 @@ REMEDY = "--on-bad-record leave-out leaves such records out"
 
 
 @app.command("evaluate", no_args_is_help=True)
+@with_flags
 def evaluate_command(
+    *,
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="Model file of train, or model folder of fit.")
     ],
@@ -65,22 +67,20 @@ def evaluate_command(
     label: LabelColumns = None,
     features_key: FeaturesKey = None,
     label_key: LabelKey = None,
-    text_column: TextColumn = None,
-    image_column: ImageColumn = None,
-    extractor: ExtractorSpec = None,
+    raw: RawFlags,
     device: Device = None,
     schema: FormatOf = None,
     unit_column: Annotated[
         str | None,
         typer.Option(
-            help="Column of TEST that names owners, which is no feature; of raw records it is not read."
+            help="Column of TEST that names owners, which is no feature; not read from raw records."
         ),
     ] = None,
     on_bad_record: Annotated[
         str,
         typer.Option(
             help="wrong: count a bad record as wrong (classes; else as error); leave-out: leave it "
-            "out; error: stop at it. It is said how many there were."
+            "out; error: stop at it. The command prints how many there were."
         ),
     ] = "wrong",
     max_bad_share: MaxBadShare = None,
@@ -96,8 +96,9 @@ def evaluate_command(
     taken for which. Weights of classes: accuracy and cross-entropy. Several labels: ranking metrics.
     Numbers: R2, root mean squared and mean absolute errors.
 
-    A bad record, such as a damaged image or a missing label, counts as wrong, and it is said how
-    many there were. Other scores than those of classes know no wrong: there it is left out, if asked.
+    A bad record, such as a damaged image or a missing label, counts as wrong, and the command prints how
+    many there were. Only classes can be wrong: for other targets a bad record stops the command, or is
+    left out by --on-bad-record leave-out.
 
     TEST is raw where the model's certificate names an extractor, which is then applied, or a file
     of features that privmix extract made with it. --extractor is needed only where the extractor's
@@ -128,10 +129,9 @@ def evaluate_command(
     strict = on_bad_record == "error" or (on_bad_record == "wrong" and scored.target != "class")
     check_source(source)
     header = FeaturesHeader.of_file(source)
-    named = any(option is not None for option in (extractor, text_column, image_column))
     features: Any
     labels: Any
-    if named or (is_raw(source, header, scored.extractor) and not features_as_given):
+    if raw or (is_raw(source, header, scored.extractor) and not features_as_given):
         keys = {"--features-key": features_key, "--label-key": label_key}
         for option, value in keys.items():  # a column of owners is not looked at
             if value is not None:
@@ -139,19 +139,15 @@ def evaluate_command(
         if label is None and scored.target == "class" and not knows_labels(source):
             _validate.fail("--label", "the name of the label column", "nothing")
         with status_line("loading the extractor", always=True):
-            maker = same_extractor(scored.extractor, extractor, device, allow_download)
+            maker = same_extractor(scored.extractor, raw.extractor, device, allow_download)
         records = open_raw(
             source,
             maker,
+            raw,
+            SourceFacts(scored.target, scored.classes, text_format(schema)),
             label=label,
-            text_column=text_column,
-            image_column=image_column,
             on_bad_record="error" if strict else "zero",
-            max_bad_share=shares.bad,
-            max_missed_share=shares.missed,
-            target=scored.target,
-            classes=scored.classes,
-            form=text_format(schema),
+            shares=shares,
         )
         records.remedy = REMEDY
         with progress_bar("records") as progress:

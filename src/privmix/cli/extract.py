@@ -18,13 +18,13 @@ from privmix.cli._common import (
     print_json,
     read_schema,
 )
+from privmix.cli._flags import with_flags
 from privmix.cli._raw import (
     Device,
-    ExtractorSpec,
-    ImageColumn,
     MaxBadShare,
     MaxMissedShare,
-    TextColumn,
+    RawFlags,
+    SourceFacts,
     asked_shares,
     check_source,
     extract_with_progress,
@@ -32,19 +32,18 @@ from privmix.cli._raw import (
     load_extractor,
     open_raw,
 )
-from privmix.schema.table import PLAIN
 
 
 @app.command("extract", no_args_is_help=True)
+@with_flags
 def extract_command(
+    *,
     source: Annotated[
         Path, typer.Argument(metavar="INPUT", help="Folder of images, or a table of records.")
     ],
     out: Annotated[Path, typer.Option(help="Parquet file of features to write.")],
-    extractor: ExtractorSpec = None,
+    raw: RawFlags,
     label: LabelColumns = None,
-    text_column: TextColumn = None,
-    image_column: ImageColumn = None,
     unit_column: UnitColumn = None,
     schema: SchemaFile = None,
     on_bad_record: Annotated[
@@ -55,7 +54,7 @@ def extract_command(
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Turn images, texts or tables into feature vectors. Run again, it goes on where it was cut off.
+    """Turn images, texts or tables into feature vectors. A second run resumes one that was cut off.
 
     The features are as private as the records. --schema gives tabular its columns, checks labels,
     and says which of them are numbers or weights. The column of owners is kept beside the features.
@@ -67,33 +66,28 @@ def extract_command(
         privmix extract photos/ --extractor efficientnet-lite0 --out features.parquet
 
     """
-    if extractor is None:
+    if raw.extractor is None:
         _validate.fail("--extractor", "the name of an extractor", "nothing")
     check_source(source)
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     blanks = on_bad_record == "zero"
-    shares = asked_shares(max_bad_share, max_missed_share, blanks=blanks, extractor=extractor)
+    shares = asked_shares(max_bad_share, max_missed_share, blanks=blanks, extractor=raw.extractor)
     if out.exists():
         _validate.fail("--out", "a new file", f"{out}, which exists")
     facts = None if schema is None else read_schema(schema)
-    target = "class" if facts is None else facts.target
-    made = load_extractor(extractor, device, facts)
+    made = load_extractor(raw.extractor, device, facts)
     records = open_raw(
         source,
         made,
+        raw,
+        SourceFacts.of_schema(facts),
         label=label,
-        text_column=text_column,
-        image_column=image_column,
         unit_column=unit_column,
         on_bad_record=on_bad_record,
-        max_bad_share=shares.bad,
-        max_missed_share=shares.missed,
-        target=target,
-        classes=() if facts is None else facts.classes,
-        form=PLAIN if facts is None else facts.text_format,
+        shares=shares,
     )
     names = label or ["label"]
-    if facts is not None and target != "class" and len(names) != facts.num_classes:
+    if facts is not None and facts.target != "class" and len(names) != facts.num_classes:
         names = [str(name) for name in facts.classes]
     extract_with_progress(
         records,

@@ -32,10 +32,9 @@ from privmix.cli._common import (
 from privmix.cli._flags import LedgerFlags, with_flags
 from privmix.cli._plots import Plot, check_plot, draw_training
 from privmix.cli._raw import (
-    ExtractorSpec,
-    ImageColumn,
     MaxMissedShare,
-    TextColumn,
+    RawFlags,
+    SourceFacts,
     asked_shares,
     check_columns,
     check_owners,
@@ -86,7 +85,7 @@ def fit_command(
     class_weight: Annotated[
         str | None,
         typer.Option(
-            help="linear: what a record's loss counts by its class: balanced, by the schema's "
+            help="linear: weight of a record's loss by its class: balanced, by the schema's "
             "class_balance, or a number for each class, as in 1,9 [all alike]."
         ),
     ] = None,
@@ -112,9 +111,7 @@ def fit_command(
         str | None,
         typer.Option(help="module:function that returns a public torch module, for linear."),
     ] = None,
-    extractor: ExtractorSpec = None,
-    text_column: TextColumn = None,
-    image_column: ImageColumn = None,
+    raw: RawFlags,
     max_missed_share: MaxMissedShare = None,
     feature_cache: Annotated[
         str | None, typer.Option(help="none; approximations: views, base (mixes features) [none].")
@@ -180,6 +177,7 @@ def fit_command(
     from privmix.running.journal import RunFolder, check_out
     from privmix.running.ledger import ledger_charge
 
+    extractor = raw.extractor
     check_plot(plot)
     check_source(source)
     shares = asked_shares(None, max_missed_share, extractor=extractor)
@@ -198,7 +196,7 @@ def fit_command(
     PrivacyUnit(unit_column, max_records_per_unit).check("add_or_remove_one")
     feature_names = None if facts is None else facts.feature_names
     form = PLAIN if facts is None else facts.text_format
-    raw: RawRecords | None = None
+    records: RawRecords | None = None
     identity: ExtractorIdentity | None = None
     shape: tuple[int, ...]
     if extractor is not None:
@@ -207,24 +205,20 @@ def fit_command(
         # A run that was cut off while it extracted has drawn nothing yet, so nothing to resume.
         resume = resume and RunFolder(folder).is_unfinished
         maker = load_extractor(extractor, device, facts)
-        raw = open_raw(
+        records = open_raw(
             source,
             maker,
+            raw,
+            SourceFacts(target, names, form),
             label=label,
-            text_column=text_column,
-            image_column=image_column,
             unit_column=unit_column,
-            max_missed_share=shares.missed,
-            target=target,
-            classes=names,
-            form=form,
+            shares=shares,
         )
         if target == "class" and label is None and not knows_labels(source):
             _validate.fail("--label", "the name of the label column", "nothing")
         shape, identity = (maker.num_features,), maker.identity
     else:
-        if text_column is not None or image_column is not None:
-            _validate.fail("--extractor", "an extractor for raw records", "nothing")
+        raw.refuse_columns()
         header = FeaturesHeader.of_file(source)
         check_columns(source, header, facts)
         check_owners(source, header, label, unit_column, classes=names, target=target)
@@ -293,11 +287,11 @@ def fit_command(
     if charge is not None and not resume:
         charge.check()
     with ExitStack() as kept:
-        if raw is not None:  # after everything that is known without the records
+        if records is not None:  # after everything that is known without the records
             features = kept.enter_context(kept_features(folder, tell)) / "features.parquet"
             many = 1 if target == "class" else len(names)
             labels = [f"label{i}" for i in range(many)]
-            extract_with_progress(raw, maker, features, label=labels, keep_parts=True)
+            extract_with_progress(records, maker, features, label=labels, keep_parts=True)
             data = read_labelled(
                 features,
                 label=labels,
@@ -420,8 +414,8 @@ def _report_to_holder(units: NDArray[Any] | None, plan: TrainingPlan) -> None:
         return
     owners = match_units(units)
     taking_part = owners.num_taking_part(plan.max_records_per_unit)
-    ERR.print(
-        f"for your eyes only: {owners.codes.size} records of {len(owners.names)} units, of which "
+    tell(
+        f"{owners.codes.size} records of {len(owners.names)} owners, of which "
         f"{taking_part} take part (planned {plan.config.num_records})"
     )
 

@@ -90,8 +90,8 @@ def ledger_charge_command(
 ) -> None:
     """Record releases and models that were made without the ledger, past the limit too.
 
-    What the ledger knows by its certificate is not charged again. Past the limit nothing new is
-    admitted.
+    What the ledger knows by its certificate is not charged again. Nothing new is admitted past the
+    limit.
 
     Example:
         privmix ledger charge --ledger ledger.db --dataset-id customers --release january/
@@ -129,7 +129,7 @@ def ledger_reserve_command(
 ) -> None:
     """Charge several plans together, before any of them runs.
 
-    Fixed in advance, plans cost less than the same ones chosen one after the other. A release of a
+    Plans that are fixed in advance cost less than the same plans chosen one after the other. A release of a
     reserved plan, given the ledger, draws on the reservation at no new charge.
 
     Example:

@@ -42,7 +42,7 @@ def plan_command(
     *,
     delta: Annotated[float, typer.Option(help="Delta, for example 1e-5.")],
     epsilon: Annotated[
-        float | None, typer.Option(help="Largest epsilon allowed; omit to be told it.")
+        float | None, typer.Option(help="Largest epsilon allowed; omit to compute it.")
     ] = None,
     noise_multiplier: Annotated[
         float | None, typer.Option(help="Joint noise multiplier; omit to have it solved for.")
@@ -102,7 +102,7 @@ def plan_command(
         others = among(("design", "noise_multiplier", "solve_for", "max_memory", "out"), asked)
         refuse_beside("--explain, which compares its own", given | flags | gained | others)
         if unit != RECORD or "target" in known:
-            allowed = "records with classes: by those designs are compared"
+            allowed = "records with classes, by which designs are compared"
             _validate.fail("--explain", allowed, known.get("target", "a privacy unit"))
         _explain(known, epsilon, delta, as_json)
         _draw_errors(plot, known, epsilon, delta)

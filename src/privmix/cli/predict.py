@@ -23,13 +23,13 @@ from privmix.cli._common import (
     status_line,
     text_format,
 )
+from privmix.cli._flags import with_flags
 from privmix.cli._raw import (
     AllowDownload,
     Device,
-    ExtractorSpec,
     FeaturesAsGiven,
-    ImageColumn,
-    TextColumn,
+    RawFlags,
+    SourceFacts,
     check_source,
     is_raw,
     open_raw,
@@ -37,7 +37,9 @@ from privmix.cli._raw import (
 
 
 @app.command("predict", no_args_is_help=True)
+@with_flags
 def predict_command(
+    *,
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="Model file of train, or model folder of fit.")
     ],
@@ -46,9 +48,7 @@ def predict_command(
     ],
     out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet.")],
     features_key: FeaturesKey = None,
-    text_column: TextColumn = None,
-    image_column: ImageColumn = None,
-    extractor: ExtractorSpec = None,
+    raw: RawFlags,
     device: Device = None,
     schema: FormatOf = None,
     ignore: Annotated[
@@ -59,7 +59,7 @@ def predict_command(
     replace: Annotated[bool, typer.Option("--replace", help="Replace the file.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Predict the labels of records. Costs nothing; what it writes tells of INPUT's records.
+    """Predict the labels of records. Costs nothing; the file that it writes reveals INPUT's records.
 
     The file has a row for each record, in their order: label, its probability and that of every class;
     of a model of numbers, a column for each output; of several labels, 0 or 1 and a probability for each.
@@ -90,19 +90,12 @@ def predict_command(
         ERR.print(f"{NOT_PRIVATE}: this model protects nobody", markup=False)
     check_source(source)
     header = FeaturesHeader.of_file(source)
-    named = any(option is not None for option in (extractor, text_column, image_column))
     features: Any
-    if named or (is_raw(source, header, opened.extractor_) and not features_as_given):
+    if raw or (is_raw(source, header, opened.extractor_) and not features_as_given):
         with status_line("loading the extractor", always=True):
-            maker = same_extractor(opened.extractor_, extractor, device, allow_download)
-        records = open_raw(
-            source,
-            maker,
-            label=None,
-            text_column=text_column,
-            image_column=image_column,
-            form=text_format(schema),
-        )
+            maker = same_extractor(opened.extractor_, raw.extractor, device, allow_download)
+        facts = SourceFacts(form=text_format(schema))
+        records = open_raw(source, maker, raw, facts, label=None)
         with progress_bar("records") as progress:
             features, _ = transform_records(records, maker, progress)
     else:

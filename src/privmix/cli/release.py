@@ -37,11 +37,10 @@ from privmix.cli._common import (
 from privmix.cli._flags import DesignFlags, LedgerFlags, StepFlags, with_flags
 from privmix.cli._raw import (
     Device,
-    ExtractorSpec,
-    ImageColumn,
     MaxBadShare,
     MaxMissedShare,
-    TextColumn,
+    RawFlags,
+    SourceFacts,
     asked_shares,
     check_columns,
     check_owners,
@@ -82,9 +81,7 @@ def release_command(
     features_key: FeaturesKey = None,
     label_key: LabelKey = None,
     labels: Labels = None,
-    extractor: ExtractorSpec = None,
-    text_column: TextColumn = None,
-    image_column: ImageColumn = None,
+    raw: RawFlags,
     device: Device = None,
     design: Design = None,
     given: DesignFlags,
@@ -101,7 +98,7 @@ def release_command(
     max_bad_share: MaxBadShare = None,
     max_missed_share: MaxMissedShare = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read and check everything, say so, and stop.")
+        bool, typer.Option("--dry-run", help="Read and check everything, report it, and stop.")
     ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a run into --out that was cut off.")
@@ -118,7 +115,9 @@ def release_command(
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option(help="Folder or URL (s3://...) that whoever makes a part writes it to."),
+        typer.Option(
+            help="Folder or URL (s3://...) to which the process that makes a part writes it."
+        ),
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads [all processors].")] = None,
     max_memory: MaxMemory = None,
@@ -147,13 +146,14 @@ def release_command(
         --backend dask --scheduler tls://10.0.0.5:8786
 
     """
-    asked = locals()
+    asked = locals() | vars(raw)
+    extractor = raw.extractor
     from privmix.backends import open_backend
     from privmix.engine import read_records, recheck_plan, release_records
     from privmix.features.kept import kept_features
     from privmix.inputs.extractor import FeaturesHeader
     from privmix.inputs.readers import open_labelled
-    from privmix.running.journal import RunFolder, check_out
+    from privmix.running.journal import RunFolder, RunTerms, check_out
     from privmix.running.ledger import ledger_charge
     from privmix.running.shared_store import store_location
 
@@ -215,7 +215,7 @@ def release_command(
         who=charged.who,
     )
     threads = made.most_threads(limit) if threads is None else threads
-    place = open_backend(backend, threads, scheduler, workers)
+    mixing = open_backend(backend, threads, scheduler, workers)
     unfinished = RunFolder(target).is_unfinished
     if charge is not None and not unfinished:
         charge.check()  # before the records are looked at
@@ -228,24 +228,20 @@ def release_command(
             records_of = open_raw(
                 source,
                 maker,
+                raw,
+                SourceFacts.of_schema(made.data_schema),
                 label=label,
-                text_column=text_column,
-                image_column=image_column,
                 unit_column=unit_column,
                 on_bad_record=on_bad_record,
-                max_bad_share=shares.bad,
-                max_missed_share=shares.missed,
-                target=made.data_schema.target,
-                classes=made.data_schema.classes,
-                form=made.data_schema.text_format,
+                shares=shares,
             )
             source = kept.enter_context(kept_features(target, tell)) / "features.parquet"
             unit_column = unit_column and "unit"
             many = 1 if made.data_schema.target == "class" else made.data_schema.num_classes
             label = [f"label{i}" for i in range(many)]
             extract_with_progress(records_of, maker, source, label=label, keep_parts=True)
-        elif text_column is not None or image_column is not None:
-            _validate.fail("--extractor", "an extractor for raw records", "nothing")
+        else:
+            raw.refuse_columns()
         header = FeaturesHeader.of_file(source)
         _check_vectors(source, header, made.data_schema, label, unit_column)
         data = open_labelled(
@@ -280,16 +276,13 @@ def release_command(
                 ERR.print("the features were not kept; privmix extract makes a file of them")
             return
         started = monotonic()
-        with place, progress_bar("rows") as progress:
+        with mixing, progress_bar("rows") as progress:
             published = release_records(
                 records,
                 made,
-                out=target,
+                RunTerms(target, resume, charge, test_seed),
                 sums_bytes=sums_bytes,
-                resume=resume,
-                charge=charge,
-                test_seed=test_seed,
-                backend=place,
+                backend=mixing,
                 store=location,
                 extractor=None if header is None else header.extractor,
                 sign_key=key,
@@ -297,7 +290,9 @@ def release_command(
             )
     if charge is not None and charge.receipt is not None:
         ERR.print(f"ledger: {charge.receipt.told('the release')}")
-    size = 4 * sum(part.num_mixtures * part.row_width for part in made.mechanism.components)
+    size = 4 * sum(
+        component.num_mixtures * component.row_width for component in made.mechanism.components
+    )
     ERR.print(
         f"{published.num_mixtures} rows, {size / 1e6:.1f} MB, in {monotonic() - started:.1f} s"
     )
@@ -349,7 +344,7 @@ def _report_to_holder(records: Records, plan: ReleasePlan) -> None:
     if records.units is not None and plan.max_records_per_unit is not None:
         taking_part = records.units.num_taking_part(plan.max_records_per_unit)
         owners = len(records.units.names)
-        told = [f"{count} records of {owners} units, of which {taking_part} take part {planned}"]
+        told = [f"{count} records of {owners} owners, of which {taking_part} take part {planned}"]
     else:
         taking_part = count
         told = [f"{count} records {planned}"]
@@ -360,4 +355,4 @@ def _report_to_holder(records: Records, plan: ReleasePlan) -> None:
         told.append(f"{records.num_labels_clipped / count:.1%} of the labels clipped")
     if records.num_replaced:
         told.append(f"{records.num_replaced} bad ones replaced by zero")
-    ERR.print("for your eyes only: " + ", ".join(told))
+    tell(", ".join(told))

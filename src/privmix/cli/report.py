@@ -36,10 +36,11 @@ def report_command(
 ) -> None:
     """Write a page about a release, or a model, that people can read, check and sign.
 
-    It is verified first; what does not verify gets no report. Only what says itself that it protects nobody, of
-    a test seed or for research, gets one that is stamped so. The page says who is protected, how strongly,
-    what an attacker gains and what is not protected, how to check that it is genuine and how to load it, and
-    answers a checklist after NIST SP 800-226. It loads nothing from anywhere.
+    It is verified first; without success there is no report. One that states itself that it protects
+    nobody, made with a test seed or for research, gets a report with that stamp. The page says who is
+    protected, how strongly, what an attacker gains and what is not protected, how to check that it is
+    genuine and how to load it, and answers a checklist after NIST SP 800-226. It loads nothing from
+    anywhere.
 
     Examples:
         privmix report release/ --out report.html

@@ -222,8 +222,8 @@ def _correlations(real: Matrix, synthetic: Matrix) -> dict[str, float]:
 def _correlation(x: Matrix) -> Matrix:
     centred = x - x.mean(axis=0)
     spread = np.linalg.norm(centred, axis=0)
-    unit = centred / np.where(spread > 1e-9, spread, np.inf)
-    return np.asarray(unit.T @ unit)
+    standard = centred / np.where(spread > 1e-9, spread, np.inf)
+    return np.asarray(standard.T @ standard)
 
 
 def _models(

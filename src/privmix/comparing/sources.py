@@ -65,13 +65,17 @@ def read_synthetic(path: Path, label: str, schema: Schema | None = None) -> pa.T
     return _typed(_expanded(renamed), label, schema)
 
 
+def protects_nobody(path: Path) -> bool:
+    """Tell whether synthetic records are of a release that protects nobody, as facts beside their file say."""
+    return _facts_beside(path).get("private") is False
+
+
 def _facts_beside(path: Path) -> dict[str, Any]:
+    """Read what is beside a file of synthetic records; nothing where that is no JSON object."""
     beside = sidecar_path(path)
-    if not beside.is_file():
-        return {}
     try:
-        facts = json.loads(read_file(beside, MOST_JSON_BYTES))
-    except ValueError:
+        facts = json.loads(read_file(beside, MOST_JSON_BYTES)) if beside.is_file() else {}
+    except (ValueError, RecursionError):
         return {}
     return facts if isinstance(facts, dict) else {}
 

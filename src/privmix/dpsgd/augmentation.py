@@ -99,7 +99,7 @@ class AugmentationPlan(FrozenModel):
         if self.num_base + self.num_synthetic == 0:
             _validate.fail("num_base + num_synthetic", "at least 1 augmentation (K)", 0)
         if self.num_mixed and self.num_base + self.num_synthetic < 2:
-            _validate.fail("num_mixed", "0 where there is one augmentation only", self.num_mixed)
+            _validate.fail("num_mixed", "0 for a single augmentation", self.num_mixed)
         return self
 
     @classmethod
@@ -159,7 +159,7 @@ class AugmentationPlan(FrozenModel):
         if self.num_synthetic and not num_synthetic_images:
             _validate.fail("synthetic", "synthetic images, for num_synthetic above 0", "none")
         if num_synthetic_images and not self.num_synthetic:
-            _validate.fail("synthetic", "none, for num_synthetic = 0", "synthetic images")
+            _validate.fail("synthetic", "nothing for num_synthetic = 0", "synthetic images")
 
 
 class Augmented(NamedTuple):

@@ -40,12 +40,12 @@ def forming_is_quicker(views: int, num_parameters: int) -> bool:
 
 
 def sum_of_formed(
-    runs: Sequence[tuple[Tensor, Tensor]],
+    stretches: Sequence[tuple[Tensor, Tensor]],
     weights: NDArray[np.float64],
     grid: HeadGrid,
     class_weight: NDArray[np.float64],
 ) -> ExactSum:
-    """Sum the clipped gradients of runs of records, given as features and targets.
+    """Sum the clipped gradients of stretches of records, given as features and targets.
 
     The integers are multiples of a power of two of fine points. A view's residuals are multiplied by
     the weight of its classes, of which there may be none, before the gradient is formed and clipped.
@@ -53,7 +53,7 @@ def sum_of_formed(
     import torch
 
     num_classes, width = weights.shape
-    num_views = runs[0][0].shape[1]
+    num_views = stretches[0][0].shape[1]
     total, points = ExactSum(torch.empty(weights.shape)), np.zeros(weights.shape, dtype=np.int64)
     coarse = max(0, math.ceil(math.log2(grid.bound)) - _POINT_BITS)
     bound, full_scale = math.ldexp(grid.bound, -coarse), math.ldexp(1.0, grid.exponent - coarse)
@@ -66,7 +66,7 @@ def sum_of_formed(
     gradient = torch.empty((num_classes, width - 1))
     weigh = torch.from_numpy(class_weight)
     held, most = 0, 1 << max(0, _SUM_BITS - _POINT_BITS - coarse)
-    for given, targets in runs:
+    for given, targets in stretches:
         for record, target in zip(given.float(), targets, strict=True):
             features = record if _aligned(record) else room.copy_(record)
             torch.addmm(intercept, features, coef, out=scores)

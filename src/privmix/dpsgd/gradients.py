@@ -25,12 +25,12 @@ class GradientSource(Protocol):
     grid: SumGrid
 
     def clipped_sum(
-        self, units: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
+        self, indices: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
     ) -> NDArray[np.int64]:
         """Sum clipped mean gradients exactly, in points of ``grid``; private without noise.
 
         Args:
-            units: The records of the step (pairs of them, in microbatches of 2).
+            indices: The records of the step (pairs of them, in microbatches of 2).
             step: Number of the step; randomness is keyed by it and by the record.
             parameters: (num_parameters,).
 
@@ -41,6 +41,6 @@ class GradientSource(Protocol):
         """
 
     def mean_gradients(
-        self, units: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
+        self, indices: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
     ) -> Iterator[Tensor]:
         """Yield each record's mean gradient before clipping: private, for research only."""

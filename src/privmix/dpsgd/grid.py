@@ -29,18 +29,18 @@ class SumGrid:
     """The grid that noise is added on.
 
     Attributes:
-        units: Grid points per unit of gradient.
+        scale: Grid points per unit of gradient.
         sensitivity: L2 bound on the change of an integer sum by one record, in grid points.
 
     """
 
-    units: float
+    scale: float
     sensitivity: float
 
     @property
     def unit_sensitivity(self) -> float:
         """The sensitivity in units of the gradient."""
-        return self.sensitivity / self.units
+        return self.sensitivity / self.scale
 
 
 def network_grid(clip_norm: float, microbatch_size: int = 1) -> SumGrid:

@@ -158,7 +158,7 @@ class HeadGradients:
             self._synthetic = Samples(_concatenated(features), views.synthetic.targets)
 
     def clipped_sum(
-        self, units: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
+        self, indices: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
     ) -> NDArray[np.int64]:
         """See :class:`GradientSource`."""
         import torch
@@ -167,10 +167,10 @@ class HeadGradients:
         weights = parameters.reshape(config.num_classes, -1)
         total = ExactSum(torch.empty(weights.shape, device=self._views.device))
         rows = max(1, _BLOCK_ROWS // config.augmentation.num_augmentations)
-        for start in range(0, len(units), rows):
+        for start in range(0, len(indices), rows):
             # One after another: a module may keep something of its input while it runs, which a
             # second thread would take for its own record's.
-            parts = [self._features(int(record), step) for record in units[start : start + rows]]
+            parts = [self._features(int(record), step) for record in indices[start : start + rows]]
             features = torch.stack([part.inputs for part in parts])
             targets = torch.stack([part.targets for part in parts])
             clipped_head_sum(
@@ -179,15 +179,15 @@ class HeadGradients:
         return total.shifted(self._head_grid.shift).reshape(-1)
 
     def mean_gradients(
-        self, units: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
+        self, indices: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
     ) -> Iterator[Tensor]:
         """See :class:`GradientSource`."""
         import torch
 
         weights = torch.as_tensor(parameters, device=self._views.device)
         weights = weights.reshape(self._config.num_classes, -1)
-        for unit in units:
-            features, targets = self._features(int(unit), step)
+        for index in indices:
+            features, targets = self._features(int(index), step)
             inputs = torch.cat([features.double(), features.new_ones(len(features), 1)], dim=1)
             residuals = torch.softmax(inputs @ weights.T, dim=1) - targets
             if (counts := self._config.class_weight) is not None:

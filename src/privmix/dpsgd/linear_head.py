@@ -77,42 +77,44 @@ def clipped_head_sum(
     counts = np.asarray(() if class_weight is None else class_weight, dtype=np.float64)
     on_processor = features.device.type == "cpu"
     formed = on_processor and forming_is_quicker(views, weights.size)
-    way = sum_of_formed if formed else _sum_of_runs
+    way = sum_of_formed if formed else _sum_of_stretches
     add = partial(way, weights=weights, grid=grid, class_weight=counts)
     rows = max(1, _ROWS // features.shape[1])
     starts = range(0, len(features), rows)
-    runs = [(features[start : start + rows], targets[start : start + rows]) for start in starts]
-    if not runs:
+    stretches = [
+        (features[start : start + rows], targets[start : start + rows]) for start in starts
+    ]
+    if not stretches:
         return total
     if not on_processor:
-        total.merge(add(runs))
+        total.merge(add(stretches))
         return total
-    threads = min(default_threads(), len(runs))
-    shares = [runs[i::threads] for i in range(threads)]
+    threads = min(default_threads(), len(stretches))
+    shares = [stretches[i::threads] for i in range(threads)]
     with torch_pool(threads) as pool:
-        for part in pool.map(add, shares):
-            total.merge(part)
+        for summed in pool.map(add, shares):
+            total.merge(summed)
     return total
 
 
-def _sum_of_runs(
-    runs: Sequence[tuple[Tensor, Tensor]],
+def _sum_of_stretches(
+    stretches: Sequence[tuple[Tensor, Tensor]],
     weights: NDArray[np.float64],
     grid: HeadGrid,
     class_weight: NDArray[np.float64],
 ) -> ExactSum:
-    """Sum the clipped gradients of runs of records, given as features and targets."""
+    """Sum the clipped gradients of stretches of records, given as features and targets."""
     import torch
 
-    _, num_views, num_features = runs[0][0].shape
-    device = runs[0][0].device
+    _, num_views, num_features = stretches[0][0].shape
+    device = stretches[0][0].device
     total = ExactSum(torch.empty(weights.shape, device=device))
     coef = torch.as_tensor(weights[:, :-1], dtype=torch.float32, device=device)
     intercept = np.ascontiguousarray(weights[:, -1])
-    shape = (len(runs[0][0]), num_views, num_features + 1)
+    shape = (len(stretches[0][0]), num_views, num_features + 1)
     buffer = torch.empty(shape, dtype=torch.float64, device=device)
     one = torch.empty((num_views, num_features), device=device)  # aligned as others are
-    for given, targets in runs:
+    for given, targets in stretches:
         features = given.float()
         factors = buffer[: len(features)]
         exponents = _integer_features(features, factors)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -22,7 +23,6 @@ from safetensors.numpy import save
 from privmix import _validate
 from privmix._validate import FrozenModel, InvalidInputError
 from privmix.accounting import Event, Reading
-from privmix.accounting.events import NeighboringRelation
 from privmix.accounting.stated import Statement, TradeoffCurve, statements
 from privmix.dpsgd.grid import HeadGrid, SumGrid, network_grid
 from privmix.dpsgd.training_plan import TrainingConfig, TrainingPlan
@@ -91,7 +91,13 @@ class ModelFacts(FrozenModel):
         return self
 
 
-class ModelCertificate(Sealable):
+class _ModelKind(FrozenModel):
+    """What tells a model's certificate from that of a release; it stands before all else."""
+
+    kind: Literal["model"] = "model"
+
+
+class ModelCertificate(Sealable, _ModelKind):
     """What a training did and what it guarantees; public, JSON in and out.
 
     Attributes:
@@ -125,16 +131,6 @@ class ModelCertificate(Sealable):
         "feature_names",
     )
 
-    kind: Literal["model"] = "model"
-    format_version: Literal[1] = 1
-    private: bool
-    statement: str
-    privacy_unit: Literal["record", "unit"] = "record"
-    unit_column: str | None = None
-    max_records_per_unit: int | None = None
-    neighboring_relation: NeighboringRelation
-    epsilon: float
-    delta: float
     config: TrainingConfig
     event: Event
     accountants: dict[str, Reading | None]
@@ -174,31 +170,11 @@ class ModelCertificate(Sealable):
         files: dict[str, str],
         extractor: ExtractorIdentity | None = None,
         feature_names: tuple[str, ...] | None = None,
+        stated: Statement | None = None,
     ) -> ModelCertificate:
-        """Certify a plan and a model, accounting anew."""
-        stated, *_ = statements(plan.event, plan.delta)
-        return cls._state(
-            plan,
-            stated,
-            model,
-            private=private,
-            files=files,
-            extractor=extractor,
-            feature_names=feature_names,
-        )
-
-    @classmethod
-    def _state(
-        cls,
-        plan: TrainingPlan,
-        stated: Statement,
-        model: ModelFacts,
-        *,
-        private: bool,
-        files: dict[str, str],
-        extractor: ExtractorIdentity | None,
-        feature_names: tuple[str, ...] | None,
-    ) -> ModelCertificate:
+        """Certify a plan and a model, accounting anew unless told what accountants say of it."""
+        if stated is None:
+            stated, *_ = statements(plan.event, plan.delta)
         config = plan.config
         sensitivity = model.grid(config).unit_sensitivity
         made = cls(
@@ -231,14 +207,14 @@ class ModelCertificate(Sealable):
         """Recompute everything that follows from the parameters; return what does not hold."""
         plan = self.to_plan()
         dues = [
-            ModelCertificate._state(
+            ModelCertificate.for_plan(
                 plan,
-                stated,
                 self.model,
                 private=self.private,
                 files=self.files,
                 extractor=self.extractor,
                 feature_names=self.feature_names,
+                stated=stated,
             )
             for stated in statements(plan.event, plan.delta)
         ]
@@ -327,12 +303,8 @@ def verify_model(
         InvalidInputError: ``folder`` holds no certificate.
 
     """
-    return _verified(
-        folder,
-        lambda path, certificate: check_origin(
-            path, certificate, expect_digest=expect_digest, signers=signers, identity=identity
-        ),
-    )
+    vouched = partial(check_origin, expect_digest=expect_digest, signers=signers, identity=identity)
+    return _verified(folder, vouched)
 
 
 def verify_unsigned_model(folder: str | Path) -> Verification:
@@ -358,15 +330,7 @@ def _verified(folder: str | Path, find_origin: OriginCheck | None) -> Verificati
     origin, strange = (None, []) if find_origin is None else find_origin(Path(folder), raw)
     reasons = strange + reasons
     reasons += [f"{name}: changed while it was checked" for name in files.changed()]
-    return Verification(
-        valid=not reasons,
-        epsilon=certificate.epsilon,
-        delta=certificate.delta,
-        digest=digest,
-        reasons=told(reasons),
-        guarantee=None if reasons else certificate.guarantee,
-        origin=None if reasons else origin,
-    )
+    return Verification.of(certificate, digest, reasons, origin)
 
 
 def check_model_files(files: ForeignFolder, certificate: ModelCertificate) -> list[str]:

@@ -88,7 +88,7 @@ def check_device(device: Any) -> None:
         torch.zeros(1, dtype=torch.float64, device=device).cpu()
     except (RuntimeError, NotImplementedError, TypeError, AssertionError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        _validate.fail("device", "one that is there and has 64-bit numbers", f"{device}: {reason}")
+        _validate.fail("device", "an available device with 64-bit numbers", f"{device}: {reason}")
 
 
 def check_memoryless(

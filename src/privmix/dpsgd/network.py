@@ -45,7 +45,7 @@ class Network:
             gradient is an ordinary backward pass. More: virtual batches of so many records through
             Opacus's per-sample gradients, which is faster for few augmentations on a GPU and
             takes memory for as many gradients as augmentations. It is allowed where the device
-            gives a record the same bits at every place of the batch, which is tried out first.
+            gives a record the same bits at every position of the batch, which is tried out first.
 
     """
 
@@ -77,7 +77,7 @@ class Network:
         import torch
 
         if config.class_weight is not None:
-            _validate.fail("class_weight", "nothing but for a linear head", config.class_weight)
+            _validate.fail("class_weight", "nothing except for a linear head", config.class_weight)
         if config.microbatch_size == 2 and self.records_per_call > 1:
             _validate.fail("records_per_call", "1 in microbatches of 2", self.records_per_call)
         check_device(self.device)
@@ -196,7 +196,7 @@ class Network:
         return torch.cat(parts, dim=1)[: len(records)]
 
     def _check_positions(self, config: TrainingConfig) -> None:
-        """Refuse virtual batches if a record's gradient depends on its place or its companions."""
+        """Refuse virtual batches if a record's gradient depends on its position or its companions."""
         import torch
 
         size = self.records_per_call
@@ -225,7 +225,7 @@ class Network:
                     )
                     same &= bool(torch.equal(beside[turn], due[0]))
         if not same:
-            allowed = "1 here: gradients depend on a record's place in a batch on this device"
+            allowed = "1 here: gradients depend on a record's position in a batch on this device"
             _validate.fail("records_per_call", allowed, size)
 
 
@@ -240,43 +240,45 @@ class NetworkGradients:
         self._buffers = Buffers(network.module)
 
     def clipped_sum(
-        self, units: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
+        self, indices: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
     ) -> NDArray[np.int64]:
         """See :class:`GradientSource`."""
         self._network.load(parameters)
         # Of the norm, not of the sensitivity: microbatches are clipped at C, too.
-        total = ClippedSum(self._num_parameters, self._config.clip_norm, self.grid.units)
-        for gradient in self._gradients(units, step):
+        total = ClippedSum(self._num_parameters, self._config.clip_norm, self.grid.scale)
+        for gradient in self._gradients(indices, step):
             total.add(gradient.cpu().numpy())
         return total.total
 
     def mean_gradients(
-        self, units: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
+        self, indices: NDArray[np.int32], step: int, parameters: NDArray[np.float64]
     ) -> Iterator[Tensor]:
         """Yield each record's mean gradient before clipping: private, for research only."""
         self._network.load(parameters)
-        yield from self._gradients(units, step)
+        yield from self._gradients(indices, step)
 
-    def _gradients(self, units: NDArray[np.int32], step: int) -> Iterator[Tensor]:
+    def _gradients(self, indices: NDArray[np.int32], step: int) -> Iterator[Tensor]:
         if (size := self._network.records_per_call) > 1:
             with self._network.hooked() as sampled:
-                for start in range(0, len(units), size):
-                    some = [self._views_of(int(unit), step) for unit in units[start : start + size]]
+                for start in range(0, len(indices), size):
+                    some = [
+                        self._views_of(int(index), step) for index in indices[start : start + size]
+                    ]
                     yield from self._restored(self._network.gradients_together(sampled, some))
             return
-        for unit in units:
-            yield self._restored(self._network.gradient(*self._views_of(int(unit), step)))
+        for index in indices:
+            yield self._restored(self._network.gradient(*self._views_of(int(index), step)))
 
     def _restored(self, gradients: Tensor) -> Tensor:
         """Return what the module computed, and the module to what it was before."""
         self._buffers.restore()
         return gradients
 
-    def _views_of(self, unit: int, step: int) -> Augmented:
+    def _views_of(self, index: int, step: int) -> Augmented:
         views = self._views
         if self._config.microbatch_size == 2:
-            return views.of_pair(unit, step)
-        return views.of(unit, views.generator(unit, step))
+            return views.of_pair(index, step)
+        return views.of(index, views.generator(index, step))
 
 
 def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:

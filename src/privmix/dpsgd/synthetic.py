@@ -49,11 +49,11 @@ def read_synthetic(
     require("PIL")
     named = {str(name): name for name in classes}
     images, labels = [], []
-    for place, name, content in _folder(path) if path.is_dir() else _table(path):
+    for position, name, content in _folder(path) if path.is_dir() else _table(path):
         if name not in named:
             shown = ", ".join(list(named)[:5])
-            _validate.fail(f"{place}", f"one of the {len(named)} classes ({shown})", repr(name))
-        images.append(_decode(place, content, shape))
+            _validate.fail(f"{position}", f"one of the {len(named)} classes ({shown})", repr(name))
+        images.append(_decode(position, content, shape))
         labels.append(named[name])
     if not images:
         _validate.fail(f"synthetic={path}", "at least one image", "none")

@@ -54,12 +54,7 @@ from privmix.records.bounded import Progress
 from privmix.rng import MasterKey
 from privmix.running.durable import write_durably
 from privmix.running.finished import check_sealed, read_checked, warn_of_damage, write_checked
-from privmix.running.journal import (
-    Journal,
-    RunFolder,
-    check_out,
-    make_once,
-)
+from privmix.running.journal import Journal, RunFolder, RunTerms, check_out, make_once
 from privmix.running.ledger import ledger_charge
 from privmix.running.unrecorded import unrecorded
 from privmix.sampling import bernoulli_inclusions
@@ -261,7 +256,7 @@ def fit(
     silent = charge is not None or research or test_seed is not None or resume
     what = "privmix.dpsgd.fit"
     with nullcontext() if silent else unrecorded(plan.event, plan.delta, what):
-        make_once(target, begun, make, finish, resume=resume, charge=charge, test_seed=test_seed)
+        make_once(RunTerms(target, resume, charge, test_seed), begun, make, finish)
     return TrainedModel(target, model)
 
 
@@ -306,7 +301,7 @@ class Steps:
     ) -> None:
         records.check_sampled()
         self.config, self.source, self._key = config, source, key
-        self._num_units = math.ceil(records.count / config.microbatch_size)
+        self._num_microbatches = math.ceil(records.count / config.microbatch_size)
 
     def sample(self, step: int) -> NDArray[np.int32]:
         """Draw who takes part in a step: each independently, exactly with ``sampling_prob``."""
@@ -315,7 +310,7 @@ class Steps:
             self._key.stream("sample-extra", block=step),
             self.config.sampling_prob,
             1,
-            self._num_units,
+            self._num_microbatches,
         ).records
 
     def noiseless_sum(self, step: int, parameters: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -334,7 +329,7 @@ class Steps:
             noise_stddev(config.noise_multiplier, grid.sensitivity),
             total.size,
         )
-        return np.asarray(total / (grid.units * config.batch_size / config.microbatch_size))
+        return np.asarray(total / (grid.scale * config.batch_size / config.microbatch_size))
 
 
 def _train(

@@ -241,6 +241,11 @@ class TrainingPlan(FrozenModel):
         text = self.model_dump_json(exclude={"accountants"})
         return hashlib.sha256(b"privmix training plan 1" + text.encode()).digest()
 
+    def parameters_digest(self) -> str:
+        """Return a SHA-256, in hexadecimal, of what the guarantee follows from, which a certificate keeps."""
+        text = self.model_dump_json(exclude={"accountants", "epsilon"})
+        return hashlib.sha256(b"privmix training parameters 1" + text.encode()).hexdigest()
+
 
 def class_weights(given: object, balance: object) -> tuple[float, ...] | None:
     """Return a number for each class from what is given and from public shares of the classes.
@@ -334,7 +339,7 @@ def plan_training(
         _validate.fail("epochs and noise_multiplier", "one of the two", both)
     for name in ("num_steps", "noise_multiplier"):
         if name in settings:
-            _validate.fail(name, "nothing: it is solved for", settings[name])
+            _validate.fail(name, "nothing where it is solved for", settings[name])
     if noise_multiplier is not None:
         config = TrainingConfig(num_steps=1, noise_multiplier=noise_multiplier, **settings)
         steps = calibrate(

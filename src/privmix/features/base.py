@@ -119,7 +119,7 @@ _STEP = 256
 class BatchExtractor(BaseExtractor):
     """An extractor that runs a torch function on batches of one fixed shape.
 
-    Kernels may round a record's features by its place in a batch, so places are compared first, on
+    Kernels may round a record's features by its position in a batch, so positions are compared first, on
     made-up records: where two of them differ by a bit, every batch holds one record.
     """
 
@@ -142,9 +142,9 @@ class BatchExtractor(BaseExtractor):
     def torch_features(self, batch: Any) -> Any:
         """Map a (count, ...) tensor of prepared records to (count, num_features), with gradients.
 
-        For attacks, and not for a release: a record's bits may depend on its place in the batch.
+        For attacks, and not for a release: a record's bits may depend on its position in the batch.
         """
-        return self._forward(batch)
+        return self._forward(batch.contiguous())
 
     @cached_property
     def _trial_width(self) -> int:
@@ -189,8 +189,8 @@ class BatchExtractor(BaseExtractor):
 
         def run(chunk: Sequence[Any]) -> NDArray[np.float32]:
             batch = torch.zeros((size, *self._input_shape))
-            for place, record in enumerate(chunk):
-                batch[place] = self._prepare(record)
+            for index, record in enumerate(chunk):
+                batch[index] = self._prepare(record)
             found: NDArray[np.float32] = self._on_device(batch)[: len(chunk)].numpy()
             return found
 
@@ -227,10 +227,10 @@ def run_batches(run: Callable[[Any], Any], batches: Sequence[Any], device: str) 
 
 
 def positions_agree(run: Callable[[list[Any]], list[Any]], probe: Any, companions: Any) -> bool:
-    """Whether ``run`` gives ``probe`` the same bits at every place of a batch, whatever is beside it.
+    """Whether ``run`` gives ``probe`` the same bits at every position of a batch, whatever is beside it.
 
-    The order of a kernel's additions follows from shapes and places, not from values, so that one
-    probe at every place shows a difference: at all places at once, and at every second one.
+    The order of a kernel's additions follows from shapes and positions, not from values, so that one
+    probe at every position shows a difference: at all positions at once, and at every second one.
 
     Args:
         run: Maps batches to their results.
@@ -239,8 +239,8 @@ def positions_agree(run: Callable[[list[Any]], list[Any]], probe: Any, companion
 
     """
     torch = load("torch", "torch")
-    places = torch.arange(len(companions))
-    chosen = [places >= 0, places % 2 == 0, places % 2 == 1]
+    positions = torch.arange(len(companions))
+    chosen = [positions >= 0, positions % 2 == 0, positions % 2 == 1]
     batches = []
     for mask in chosen:
         batch = companions.clone()

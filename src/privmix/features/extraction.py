@@ -78,7 +78,7 @@ def extract(
         The counts, for the data holder's eyes only.
 
     Raises:
-        InvalidInputError: A bad record under the policy ``error``, no record at all, or a place that
+        InvalidInputError: A bad record under the policy ``error``, no record at all, or a path that
             cannot be written to. Parts that are there by then stay, and the error has a note of it.
 
     """
@@ -130,7 +130,7 @@ def _parts_folder(out: Path) -> Iterator[Path]:
     found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     others = [name for name in found if name != "lock" and not re.match(r"[0-9]+(\.|$)", name)]
     if others:  # it is removed in the end
-        allowed = f"a place beside which {folder.name} is free for parts"
+        allowed = f"a path beside which {folder.name} is free for parts"
         _validate.fail(f"out={out}", allowed, "other files")
     lock = lock_folder(folder, out)
     try:
@@ -303,10 +303,10 @@ def _name_anew(temporary: Path, out: Path) -> None:
     try:
         out.hardlink_to(temporary)
     except FileExistsError:
-        _validate.fail(f"out={out}", "a new file", "one that exists by now")
+        _validate.fail(f"out={out}", "a new file", "one that exists now")
     except OSError:  # a file system without links: the last look is a moment before the step
         if out.exists():
-            _validate.fail(f"out={out}", "a new file", "one that exists by now")
+            _validate.fail(f"out={out}", "a new file", "one that exists now")
         temporary.replace(out)
     finally:
         temporary.unlink(missing_ok=True)

@@ -24,7 +24,7 @@ def kept_features(out: Path, tell: Callable[[str], None]) -> Iterator[Path]:
     found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     others = [name for name in found if "features.parquet" not in name and name != "lock"]
     if others:
-        allowed = f"a place beside which {folder.name} is free for features"
+        allowed = f"a path beside which {folder.name} is free for features"
         _validate.fail(f"out={out}", allowed, "other files")
     lock = lock_folder(folder, out)
     try:

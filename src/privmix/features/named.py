@@ -75,5 +75,5 @@ def check_features_header(
             if due
             else "vectors as given, since the model's certificate names no extractor"
         )
-        received = found or "vectors that no extractor is known of"
+        received = found or "vectors without a known extractor"
         _validate.fail(position, f"{allowed}; --features-as-given skips this check", received)

@@ -7,21 +7,13 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from privmix import _validate
-from privmix.features.base import (
-    choose_device,
-    load,
-    make_identity,
-    public_model,
-    refuse_download,
-    weights_digest,
-)
+from privmix.features.base import choose_device, load
 from privmix.features.images import to_pil
-from privmix.features.pretrained import PretrainedImageExtractor
-from privmix.inputs.extractor import ExtractorIdentity
+from privmix.features.pretrained import FetchedImageExtractor
 
 
 @dataclass(eq=False)
-class OpenClipExtractor(PretrainedImageExtractor):
+class OpenClipExtractor(FetchedImageExtractor):
     """The image embedding of an ``open_clip`` model, as its own transform prepares images.
 
     Attributes:
@@ -31,35 +23,25 @@ class OpenClipExtractor(PretrainedImageExtractor):
     """
 
     name: ClassVar[str] = "open_clip"
+    libraries: ClassVar[tuple[str, ...]] = ("open-clip-torch", "torch")
+    allowed: ClassVar[str] = "the architecture and weights of an open_clip model"
 
-    @cached_property
-    def identity(self) -> ExtractorIdentity:
-        """Name, parameters and digest, for the certificate."""
-        network, _ = self._loaded
-        stated = {key: str(value) for key, value in network.visual.preprocess_cfg.items()}
-        weights = weights_digest(network)
-        return make_identity(
-            self.name,
-            public_model(self.model),
-            weights,
-            libraries=("open-clip-torch", "torch"),
-            processing=stated,
-        )
+    def _processing(self) -> dict[str, str]:
+        return {key: str(value) for key, value in self._network.visual.preprocess_cfg.items()}
+
+    @property
+    def _network(self) -> Any:
+        return self._loaded[0]
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
         architecture, _, weights = self.model.partition("/")
         if not weights:
             _validate.fail("model", "ARCHITECTURE/WEIGHTS", repr(self.model))
-        refuse_download(self.model)
-        open_clip = load("open_clip", "")
-        try:
-            network, _, process = open_clip.create_model_and_transforms(
-                architecture, pretrained=weights
-            )
-        except (RuntimeError, OSError, ValueError) as error:
-            allowed = "the architecture and weights of an open_clip model"
-            _validate.fail(f"model {self.model}", allowed, str(error).strip().splitlines()[0])
+        network, _, process = self._fetched(
+            "open_clip",
+            lambda library: library.create_model_and_transforms(architecture, pretrained=weights),
+        )
         return network.eval().to(choose_device(self.device)), process
 
     @cached_property
@@ -72,4 +54,4 @@ class OpenClipExtractor(PretrainedImageExtractor):
         return self._loaded[1](to_pil(record, 3))
 
     def _forward(self, batch: Any) -> Any:
-        return self._loaded[0].encode_image(batch)
+        return self._network.encode_image(batch)

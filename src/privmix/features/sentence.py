@@ -144,7 +144,7 @@ class SentenceExtractor(BaseExtractor):
         return dict(padded)
 
     def _agreed_batch_size(self, length: int) -> int:
-        """Batch size for texts of a padded length: 1 where a text's place changes a bit."""
+        """Batch size for texts of a padded length: 1 where a text's position changes a bit."""
         found = self.__dict__.setdefault("_agreed", {})
         if length not in found:
             on_cpu = choose_device(self.device).startswith("cpu")
@@ -154,7 +154,7 @@ class SentenceExtractor(BaseExtractor):
         return int(found[length])
 
     def _positions_agree(self, length: int, size: int) -> bool:
-        """Try made-up texts at every place: one without padding beside padded ones, and the reverse.
+        """Try made-up texts at every position: one without padding beside padded ones, and the reverse.
 
         A batch without any padding may take another path, so a text must not see which it is in.
         """

@@ -104,7 +104,7 @@ class TabularExtractor(BaseExtractor):
             null = _null_rows(part, self.schema)
             for row, problem in sorted(wrong.items()):
                 if not null[row]:
-                    fail_record(f"records[{start + row}], {problem.part}", problem)
+                    fail_record(f"records[{start + row}], {problem.field}", problem)
             found = self._encode(cells)
             found[_null_rows(cells, self.schema)] = 0.0  # nothing in it, or texts for nothing
             features[start : start + part.num_rows] = found
@@ -254,7 +254,7 @@ def frequencies(fourier: FourierFeatures, width: int) -> NDArray[np.float64]:
 def _fourier_rows(
     scaled: NDArray[np.float64], frequencies: NDArray[np.float64], out: NDArray[np.float64]
 ) -> None:  # pragma: no cover - compiled
-    """Map row by row in a fixed order: a matrix product rounds a row by its place in the batch."""
+    """Map row by row in a fixed order: a matrix product rounds a row by its position in the batch."""
     half = frequencies.shape[0]
     unit = math.sqrt(1.0 / half)
     for row in range(scaled.shape[0]):

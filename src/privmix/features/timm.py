@@ -6,22 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from privmix import _validate
-from privmix.features.base import (
-    choose_device,
-    load,
-    make_identity,
-    public_model,
-    refuse_download,
-    weights_digest,
-)
+from privmix.features.base import choose_device, load
 from privmix.features.images import to_pil
-from privmix.features.pretrained import PretrainedImageExtractor
-from privmix.inputs.extractor import ExtractorIdentity
+from privmix.features.pretrained import FetchedImageExtractor
 
 
 @dataclass(eq=False)
-class TimmExtractor(PretrainedImageExtractor):
+class TimmExtractor(FetchedImageExtractor):
     """The pooled output before the classifier of a ``timm`` model.
 
     Images are prepared as the model's pretrained configuration says.
@@ -33,29 +24,17 @@ class TimmExtractor(PretrainedImageExtractor):
     """
 
     name: ClassVar[str] = "timm"
+    libraries: ClassVar[tuple[str, ...]] = ("timm", "torch")
+    allowed: ClassVar[str] = "the name of a pretrained timm model"
 
-    @cached_property
-    def identity(self) -> ExtractorIdentity:
-        """Name, parameters and digest, for the certificate."""
-        stated = {key: value for key, value in self._settings.items() if key != "crop_mode"}
-        weights = weights_digest(self._network)
-        return make_identity(
-            self.name,
-            public_model(self.model),
-            weights,
-            libraries=("timm", "torch"),
-            processing=stated,
-        )
+    def _processing(self) -> dict[str, Any]:
+        return {key: value for key, value in self._settings.items() if key != "crop_mode"}
 
     @cached_property
     def _network(self) -> Any:
-        refuse_download(self.model)
-        timm = load("timm", "")
-        try:
-            network = timm.create_model(self.model, pretrained=True, num_classes=0)
-        except (RuntimeError, OSError, ValueError) as error:
-            allowed = "the name of a pretrained timm model"
-            _validate.fail(f"model {self.model}", allowed, str(error).strip().splitlines()[0])
+        network = self._fetched(
+            "timm", lambda library: library.create_model(self.model, pretrained=True, num_classes=0)
+        )
         return network.eval().to(choose_device(self.device))
 
     @cached_property

@@ -20,15 +20,15 @@ class ThriftError(ValueError):
 
 
 class ThriftReader:
-    """Reads values from bytes, from a place on.
+    """Reads values from bytes, from an offset on.
 
     Attributes:
-        place: Where the next value begins.
+        offset: Where the next value begins.
 
     """
 
-    def __init__(self, content: bytes, place: int = 0) -> None:
-        self._content, self.place = content, place
+    def __init__(self, content: bytes, offset: int = 0) -> None:
+        self._content, self.offset = content, offset
 
     def struct(self, depth: int = 0) -> Struct:
         """Read a struct: its fields by number. Integers, texts as bytes, lists, structs, truths.
@@ -51,10 +51,10 @@ class ThriftReader:
         return fields
 
     def _byte(self) -> int:
-        if self.place >= len(self._content):
+        if self.offset >= len(self._content):
             raise ThriftError("an early end")
-        self.place += 1
-        return self._content[self.place - 1]
+        self.offset += 1
+        return self._content[self.offset - 1]
 
     def _unsigned(self) -> int:
         value = shift = 0
@@ -88,10 +88,10 @@ class ThriftReader:
 
     def _binary(self) -> bytes:
         size = self._unsigned()
-        if size > len(self._content) - self.place:
+        if size > len(self._content) - self.offset:
             raise ThriftError("an early end")
-        self.place += size
-        return self._content[self.place - size : self.place]
+        self.offset += size
+        return self._content[self.offset - size : self.offset]
 
     def _list(self, depth: int) -> list[Any]:
         if depth > _DEEPEST:
@@ -100,6 +100,6 @@ class ThriftReader:
         size, kind = head >> 4, head & 15
         if size == 15 and (size := self._unsigned()) < 15:
             raise ThriftError("a number that is written too long")
-        if size > len(self._content) - self.place:  # every element takes a byte or more
+        if size > len(self._content) - self.offset:  # every element takes a byte or more
             raise ThriftError("an early end")
         return [self._value(kind, depth + 1) for _ in range(size)]

@@ -1,6 +1,6 @@
-"""Sources of feature vectors that are read in runs of records, so that they need not fit in memory.
+"""Sources of feature vectors that are read in stretches of records, so that they need not fit in memory.
 
-A source hands out any run of consecutive records, the same numbers each time. Files are read with
+A source hands out any stretch of consecutive records, the same numbers each time. Files are read with
 ``pread``: mapped pages would count as this process's memory.
 """
 
@@ -25,12 +25,12 @@ from privmix import _validate
 
 @runtime_checkable
 class Source(Protocol):
-    """Feature vectors, read in runs of consecutive records.
+    """Feature vectors, read in stretches of consecutive records.
 
     Attributes:
         shape: (number of records, number of features).
         dtype: Type of the numbers.
-        in_order: Whether runs should be asked for one after another, since going back is slow.
+        in_order: Whether stretches should be asked for one after another, since going back is slow.
         resident_bytes: What the source itself keeps in memory.
 
     """
@@ -45,7 +45,7 @@ class Source(Protocol):
 
     @property
     def in_order(self) -> bool:
-        """Whether runs should be asked for one after another."""
+        """Whether stretches should be asked for one after another."""
 
     @property
     def resident_bytes(self) -> int:
@@ -99,21 +99,21 @@ class FileSource:
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Read records ``start`` to ``stop``."""
         out = np.empty((stop - start, *self.shape[1:]), dtype=self.dtype)
-        place = self._offset + start * (out.nbytes // max(1, stop - start))
+        offset = self._offset + start * (out.nbytes // max(1, stop - start))
         view = memoryview(out.reshape(-1).view(np.uint8).data)
         while view:
             try:
-                count = os.preadv(self._file, [view], place)
+                count = os.preadv(self._file, [view], offset)
             except OSError as error:
                 _validate.fail(str(self._path), "a file that can be read", error.strerror)
             if count == 0:
-                _validate.fail(str(self._path), f"bytes from {place} on", "the end of the file")
-            view, place = view[count:], place + count
+                _validate.fail(str(self._path), f"bytes from {offset} on", "the end of the file")
+            view, offset = view[count:], offset + count
         return out
 
 
 class IteratedSource:
-    """Records that come in one pass after another: ``passes(start)`` yields runs from a record on.
+    """Records that come in one pass after another: ``passes(start)`` yields stretches from a record on.
 
     Reading on where the last read stopped is quick.
 
@@ -153,8 +153,8 @@ class IteratedSource:
             chunks, missing = [], stop - start
             while missing:
                 if len(self._rest) == 0:
-                    first, run = self._next(start)
-                    self._rest = run[max(0, start - first) :]
+                    first, stretch = self._next(start)
+                    self._rest = stretch[max(0, start - first) :]
                     continue
                 chunks.append(self._rest[:missing])
                 self._rest = self._rest[len(chunks[-1]) :]
@@ -164,12 +164,12 @@ class IteratedSource:
 
     def _next(self, start: int) -> tuple[int, NDArray[Any]]:
         assert self._pass is not None
-        first, run = next(self._pass, (start, None))
-        if run is None:
+        first, stretch = next(self._pass, (start, None))
+        if stretch is None:
             _validate.fail("features", f"{self.shape[0]} records, as there were", "fewer")
-        if run.shape[1] != self.shape[1]:
-            _validate.fail(f"features[{first}]", f"{self.shape[1]} numbers", run.shape[1])
-        return first, run
+        if stretch.shape[1] != self.shape[1]:
+            _validate.fail(f"features[{first}]", f"{self.shape[1]} numbers", stretch.shape[1])
+        return first, stretch
 
 
 def as_source(position: str, values: ArrayLike | Source) -> Source:
@@ -254,7 +254,7 @@ def from_categories(values: Any) -> Any:
 
 
 def npy_source(path: Path) -> Source:
-    """Open an ``.npy`` file, to be read in runs; one in Fortran order is read whole.
+    """Open an ``.npy`` file, to be read in stretches; one in Fortran order is read whole.
 
     Raises:
         InvalidInputError: No ``.npy`` file, one of objects, or a truncated one.
@@ -294,7 +294,7 @@ def opened_npz(path: Path, asked: Sequence[tuple[str, str | None]]) -> Iterator[
 
 
 def npz_source(path: Path, key: str) -> FileSource | None:
-    """Open an array of an ``.npz`` file, to be read in runs; None if it must be read whole.
+    """Open an array of an ``.npz`` file, to be read in stretches; None if it must be read whole.
 
     Raises:
         InvalidInputError: An array of objects, or a truncated file.

@@ -28,11 +28,11 @@ def text_numbers(path: Path, table: pa.Table, form: TextFormat = PLAIN) -> NDArr
     ``form`` says how numbers are written. A column of texts, none of which is a number, is refused with advice.
     """
     numbers = np.empty((table.num_rows, table.num_columns))
-    for place, name in enumerate(table.column_names):
-        cells = table.column(place).combine_chunks()
+    for number, name in enumerate(table.column_names):
+        cells = table.column(number).combine_chunks()
         cells = cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
-        numbers[:, place] = read_numbers(cells, partial(_text_number, form=form), form.decimal)
-        if np.isnan(numbers[:, place]).all() and not _all_missing(cells):
+        numbers[:, number] = read_numbers(cells, partial(_text_number, form=form), form.decimal)
+        if np.isnan(numbers[:, number]).all() and not _all_missing(cells):
             _fail_texts(path, name, "text")
     return numbers
 

@@ -1,4 +1,4 @@
-"""Read labelled feature vectors from Parquet, CSV, NumPy and Zarr, whole or in runs of records."""
+"""Read labelled feature vectors from Parquet, CSV, NumPy and Zarr, whole or in stretches of records."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ from privmix.schema.table import PLAIN, TextFormat
 SUFFIXES = (".parquet", ".npz", ".npy", ".zarr", *TEXT_SUFFIXES)
 _BATCH_BYTES = 8 << 20
 _BUFFER_BYTES = 32 << 20
+_SAMPLE_ROWS = 1024  # while nothing is known of how wide vectors are
 _TEXT_BLOCK = 1 << 20
 _WIDEST_CELL = 64
 
@@ -103,7 +104,7 @@ def open_labelled(
     unit_column: str | None = None,
     form: TextFormat = PLAIN,
 ) -> LabelledSource:
-    """Open a file of labelled feature vectors, to be read in runs of records.
+    """Open a file of labelled feature vectors, to be read in stretches of records.
 
     Compressed ``.npz`` files are read whole. A cell of a CSV file that is no number is NaN, a bad
     record. The index that pandas stored in a Parquet file is no feature.
@@ -143,7 +144,7 @@ def open_labelled(
     if suffix not in (".npz", ".zarr"):
         for option, value in (("--features-key", features_key), ("--label-key", label_key)):
             if value is not None:
-                _validate.fail(option, "nothing, but for an .npz or .zarr file", repr(value))
+                _validate.fail(option, "nothing except for an .npz or .zarr file", repr(value))
     if suffix == ".npy":
         if unit_column is not None:
             allowed = (
@@ -154,7 +155,7 @@ def open_labelled(
             _validate.fail("--unit-column", allowed, repr(unit_column))
         return _open_npy(path, labels)
     if labels is not None:
-        _validate.fail("--labels", "nothing, but for an .npy file", str(labels))
+        _validate.fail("--labels", "nothing except for an .npy file", str(labels))
     if suffix == ".npz":
         return _open_npz(path, features_key, label_key, unit_column)
     if suffix == ".zarr":
@@ -248,7 +249,7 @@ def _open_zarr(
     try:
         import zarr
     except ImportError:
-        _validate.fail(str(path), "a format whose library is there", "pip install 'privmix[zarr]'")
+        _validate.fail(str(path), "an installed zarr: pip install 'privmix[zarr]'", "none")
     try:
         arrays: dict[str, Any] = dict(zarr.open_group(path, mode="r").arrays())
         check_keys(path, sorted(arrays), _asked(features_key, label_key, unit_column))
@@ -278,8 +279,8 @@ def _open_zarr(
             except _validate.InvalidInputError:
                 raise
             except (OSError, ValueError, RuntimeError) as error:
-                place = f"{path}: {features_key}[{first}]"
-                _validate.fail(place, "a chunk that can be read", str(error).splitlines()[0])
+                position = f"{path}: {features_key}[{first}]"
+                _validate.fail(position, "a chunk that can be read", str(error).splitlines()[0])
 
     held = 2 * rows * features.shape[1] * features.dtype.itemsize
     source = IteratedSource(features.shape, features.dtype, passes, held)
@@ -295,8 +296,8 @@ def _refuse_missing_chunks(path: Path, key: str, array: Any, first: int | None =
     sizes = array.shards or array.chunks
     counts = [-(-length // size) for length, size in zip(array.shape, sizes, strict=True)]
     rows = range(counts[0] if counts else 1) if first is None else [first // sizes[0]]
-    for place in itertools.product(rows, *map(range, counts[1:])):
-        name = array.metadata.encode_chunk_key(place if counts else ())
+    for chunk in itertools.product(rows, *map(range, counts[1:])):
+        name = array.metadata.encode_chunk_key(chunk if counts else ())
         file = path / array.path / name
         if not file.is_file():
             allowed = (
@@ -324,7 +325,7 @@ def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
 
     def passes(start: int) -> Iterator[tuple[int, NDArray[Any]]]:
         buffer = max(1 << 12, min(1 << 20, _BUFFER_BYTES // len(names)))
-        rows = max(1, _BATCH_BYTES // (8 * width))
+        rows = _SAMPLE_ROWS if vector_width is None else max(1, _BATCH_BYTES // (8 * width))
         for file, first, run in scan_parquet(
             files, names, start, batch_rows=rows, buffer_bytes=buffer
         ):

@@ -47,7 +47,7 @@ def read_features(
         InvalidInputError: A file of another kind, or without such columns.
 
     """
-    place = str(path)
+    position = str(path)
     try:
         if path.suffix == ".npy":
             return np.asarray(np.load(path, allow_pickle=False))
@@ -61,29 +61,31 @@ def read_features(
         elif is_delimited(path):
             return _read_text(path, names, width, ignore, form)
         else:
-            _validate.fail(place, "a .parquet, .csv, .tsv, .npy or .npz file", repr(path.suffix))
+            _validate.fail(position, "a .parquet, .csv, .tsv, .npy or .npz file", repr(path.suffix))
     except (OSError, ValueError, pa.ArrowException) as error:
         if isinstance(error, _validate.InvalidInputError):
             raise
-        _validate.fail(place, "a readable file of feature vectors", str(error).splitlines()[0])
-    due = _due(place, table.column_names, names, ignore)
-    return _matrix(place, table.select(due), width)
+        _validate.fail(position, "a readable file of feature vectors", str(error).splitlines()[0])
+    due = _due(position, table.column_names, names, ignore)
+    return _matrix(position, table.select(due), width)
 
 
-def _due(place: str, found: Sequence[str], names: Names | None, ignore: Sequence[str]) -> list[str]:
+def _due(
+    position: str, found: Sequence[str], names: Names | None, ignore: Sequence[str]
+) -> list[str]:
     """Return the columns that are the features."""
     due = list(names) if names else [name for name in found if name not in ignore]
     if missing := [name for name in due if name not in found]:
-        _validate.fail(place, f"a column {missing[0]!r}, which the model was given", "none")
+        _validate.fail(position, f"a column {missing[0]!r}, which the model was given", "none")
     if not due:
-        _validate.fail(place, "at least one column of numbers", "none")
+        _validate.fail(position, "at least one column of numbers", "none")
     return due
 
 
 def _read_text(
     path: Path, names: Names | None, width: int, ignore: Sequence[str], form: TextFormat
 ) -> NDArray[np.float64]:
-    """Read a file of delimited text; a cell that is no number is refused by its place."""
+    """Read a file of delimited text; a cell that is no number is refused by its position."""
     due = _due(str(path), read_header(path, form, names or ()), names, ignore)
     _check_width(str(path), due, width)
     runs, first = [np.empty((0, len(due)))], 0
@@ -100,31 +102,31 @@ def _read_text(
     return np.concatenate(runs)
 
 
-def _check_width(place: str, columns: Sequence[str], width: int) -> None:
+def _check_width(position: str, columns: Sequence[str], width: int) -> None:
     if len(columns) != width:
         more = f", ... ({len(columns)} in all)" if columns[8:] else ""
         allowed = f"{width} columns of numbers, as the model takes; {_IGNORE}"
-        _validate.fail(place, allowed, ", ".join(columns[:8]) + more)
+        _validate.fail(position, allowed, ", ".join(columns[:8]) + more)
 
 
-def _matrix(place: str, table: pa.Table, width: int) -> NDArray[Any]:
+def _matrix(position: str, table: pa.Table, width: int) -> NDArray[Any]:
     kinds = table.schema.types
     for name, kind in zip(table.column_names, kinds, strict=True):
         vectors = pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)
         if vectors and table.num_columns > 1:
             others = [other for other in table.column_names if other != name]
             allowed = f"nothing beside the column of vectors {name!r}; --ignore leaves columns out"
-            _validate.fail(place, allowed, ", ".join(others[:5]))
+            _validate.fail(position, allowed, ", ".join(others[:5]))
         number = (
             pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
         )
         if not (vectors or number):
             allowed = f"columns of numbers; {_IGNORE}"
-            _validate.fail(f"{place}: {name}", allowed, kind)
+            _validate.fail(f"{position}: {name}", allowed, kind)
     if table.num_columns == 1 and not pa.types.is_primitive(kinds[0]):
         rows = table.column(0).to_pylist()
         if len({None if row is None else len(row) for row in rows}) > 1:
-            _validate.fail(place, "vectors of one length", "several lengths")
+            _validate.fail(position, "vectors of one length", "several lengths")
         return np.array(rows, dtype=np.float64)
-    _check_width(place, table.column_names, width)
+    _check_width(position, table.column_names, width)
     return np.column_stack([column.to_numpy().astype(np.float64) for column in table.columns])

@@ -64,8 +64,9 @@ class AdaptiveClassifier(PriorClassifier):
     **Prior.** Where records have an intercept (``privmix.preprocess.Intercept``), rounds count residuals,
     and with them classes. Clipping takes more from the residuals of rare classes, so that the rounds
     themselves end with probabilities that are too small for these. ``intercept_`` gives back what two
-    estimates of this agree on; see ``privmix.learners.round_balance``. Class counts that the release has paid for replace the shares that
-    the rounds show, and a ``class_prior`` replaces both.
+    estimates of this agree on (see ``privmix.learners.round_balance``), as far as it varies by more than
+    noise: with many classes of like sizes nothing. Class counts that the release has paid for replace the
+    shares that the rounds show, and a ``class_prior`` replaces both.
 
     Args:
         class_prior: Prior of the classes at prediction: K numbers, none negative, of any positive sum;
@@ -125,9 +126,9 @@ def learn_rounds(
         if not asked:
             return Learnt(coef, np.zeros(len(coef)), scale, None, None)
         if sizes is None:
-            allowed = "none for a release without class counts and without an intercept"
+            allowed = "nothing for a release without class counts and without an intercept"
             _validate.fail("class_prior", allowed, "some")
-        balance = Balance(np.zeros(len(coef)), sizes)
+        balance = Balance(np.zeros(len(coef)), 0.0, sizes)
     shown = balance.shares if sizes is None else sizes
     prior = prediction_prior(class_prior, class_weight, shown, None, release)
     assert prior is not None
@@ -230,7 +231,8 @@ def _balanced(
     )
     one, other = (found - found.mean() for found in (whole.intercept, counted.intercept))
     agreed = np.where(one * other > 0, np.sign(one) * np.minimum(abs(one), abs(other)), 0.0)
-    return Balance(agreed, shares)
+    # Of many classes they are mostly noise: then only lengths are corrected.
+    return Balance(_kept(agreed, whole.variance) * agreed, whole.variance, shares)
 
 
 def _pairs(release: Release) -> Iterator[tuple[Weights, NDArray[np.float32]]]:

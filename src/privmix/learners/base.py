@@ -81,7 +81,7 @@ class ReleaseLike(Protocol):
         """Noise stddev of a published label weight; None for public labels."""
 
     def iter_blocks(self) -> Iterator[Block]:
-        """Yield (features, label indices or label weights) of successive runs of rows."""
+        """Yield (features, label indices or label weights) of successive stretches of rows."""
 
 
 class HybridLike(ReleaseLike, Protocol):

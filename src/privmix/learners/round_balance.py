@@ -32,9 +32,10 @@ _LEAST_SHARE = 1e-6
 
 
 class Balance(NamedTuple):
-    """Intercepts to add to a model's logits, (K,), and the classes' shares of the records."""
+    """Intercepts to add to a model's logits, (K,), their variance, and the classes' shares of the records."""
 
     intercept: Vector
+    variance: float
     shares: Vector
 
 
@@ -105,9 +106,10 @@ def balance_classes(
         due /= len(rounds)
         slope = kept * shares
         gradient = slope * (seen - due) / variance - intercept / _PRIOR_STDDEV**2
-        step = gradient / (slope**2 / variance + 1 / _PRIOR_STDDEV**2)
+        precision = slope**2 / variance + 1 / _PRIOR_STDDEV**2
+        step = gradient / precision
         intercept += np.clip(step, -1.0, 1.0)
         if float(np.abs(step).max()) < _LEAST_SHARE:
             break
     shares = np.maximum(softmax(logits + intercept, axis=1).mean(axis=0), _LEAST_SHARE)
-    return Balance(intercept, shares / shares.sum())
+    return Balance(intercept, float((1 / precision).mean()), shares / shares.sum())

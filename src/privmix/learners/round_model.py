@@ -12,6 +12,7 @@ from privmix.learners.base import Matrix, ReleaseLike, Vector
 from privmix.learners.moments import RowMoments
 from privmix.learners.record_model import ClassModel, scaled_to_trace
 from privmix.learners.record_norm import common_norm, intercept_of
+from privmix.learners.round_means import Spread, matched_offsets
 from privmix.publishing.release import Release
 from privmix.theory.spectrum import signal_variances
 
@@ -20,10 +21,6 @@ _TINY = np.finfo(float).tiny
 # Their weights are small, so that a softmax is nearly linear in the scores.
 _SHARE_ERROR = 0.02
 _MOST_ROUNDS = 5
-# How much flatter than the records' covariance the scatter within classes is drawn where class means are lost
-# in noise: of powers 1/2, 3/4 and 1 of it, the first was best for forests on training records set aside, the
-# last for networks.
-_FLATTENING = 1 / 3
 # No population has more of its variance between classes, or less, however the noise falls.
 _SHARES = (0.02, 0.9)
 
@@ -46,21 +43,25 @@ class _ClassSums(NamedTuple):
 
 
 def round_model(release: ReleaseLike, prior: Vector) -> ClassModel:
-    """Fit Gaussian classes to the classifier that the rounds have trained, and to its first rounds.
+    """Fit Gaussian classes to the classifier that the rounds have trained, and to the rounds themselves.
 
     For classes of covariance S the best linear classifier has weights S^-1 d_k, with d_k the class means
     less their mean. The signed rows show S through much noise, and S w_k would show little else; of w_k,
     S^(1/2) w_k and S w_k, the second was nearest to class means and served learners best, on training
-    records set aside. Early rounds, whose weights are near 0, are class sums: they show how far apart
-    classes are without bias, and where records are many, their means too. An offset is the mean of both
-    kinds, by the noise of the sums and by how far the other kind is off beyond that noise. The intercept's
-    coordinate shows the mean record and is left out.
+    records set aside. Means with which records would have left the rounds' rows (``round_means``) are somewhat
+    nearer, and the average of both, at one length, served learners better than either. Early rounds, whose
+    weights are near 0, are class sums: they show how far apart classes are without bias, and where records are
+    many, their means too. An offset is the mean of both kinds, by the noise of the sums and by how far the other
+    kind is off beyond that noise. The intercept's coordinate shows the mean record and is left out.
 
-    Within a class, records have what class means leave of S, as far as these are known: a share k of their
-    scatter is signal, between / (between + noise of all rounds' sums). Means that follow noise explain nothing;
-    to subtract their scatter would make classes too easy to tell apart, and networks learn that noise. So
-    (2k - 1)^2 of it is subtracted, and of what is left the power 1 - (1 - k)/3 is taken: at the power 1/2 the
-    best linear classifier of what is drawn would be the learnt one.
+    Of the offsets' square a share k is known, between / (between + noise of all rounds' sums). The likeliest
+    means are k times as far apart, in squares, as classes are, and what is not known of them is scatter within
+    classes. Networks learn best from those, forests from classes that are as far apart as true ones: the
+    geometric mean of both is drawn, sqrt(k).
+
+    Within a class, records have what class means leave of S, as far as these are known. Means that follow noise
+    explain nothing; to subtract their scatter would make classes too easy to tell apart, and networks learn
+    that noise. So (2k - 1)^2 of it is subtracted.
     """
     published = cast(Release, release)
     mechanism: Any = published.certificate.mechanism
@@ -85,6 +86,8 @@ def round_model(release: ReleaseLike, prior: Vector) -> ClassModel:
     sums = _class_sums(published, prior, mean, covariance - noise * np.eye(width), trace)
     between = float(np.clip(sums.between(prior) / trace, *_SHARES)) * trace if trace > 0 else 0.0
     offsets = _scaled((weights @ basis * np.sqrt(variances)) @ basis.T, prior, between)
+    matched = matched_offsets(published, prior, Spread(mean, variances, basis, between))
+    offsets = _scaled(offsets + _scaled(matched, prior, between), prior, between)
     # What the sums are off beyond their noise is the error of the classifier's.
     error = ((sums.offsets - offsets) ** 2).mean(axis=1) - sums.noise
     spread = max(float(prior @ error), 0.0)
@@ -92,11 +95,12 @@ def round_model(release: ReleaseLike, prior: Vector) -> ClassModel:
     offsets = _scaled(offsets + gain[:, None] * (sums.offsets - offsets), prior, between)
     lost = width * float(prior @ sums.noise) * sums.num_rounds / mechanism.components[1].num_rounds
     known = between / (between + lost) if between > 0 else 0.0
+    between *= np.sqrt(known)
+    offsets = _scaled(offsets, prior, between)
     along = offsets @ basis
     explained = max(2 * known - 1, 0.0) ** 2
     rest, axes = np.linalg.eigh(np.diag(variances) - explained * (along.T * prior) @ along)
-    rest = np.maximum(rest, 0.0) ** (1 - _FLATTENING * (1 - known))
-    stddevs = np.sqrt(scaled_to_trace(rest, trace - between))
+    stddevs = np.sqrt(scaled_to_trace(np.maximum(rest, 0.0), trace - between))
     return ClassModel(prior, mean + offsets, stddevs, basis @ axes, norm)
 
 

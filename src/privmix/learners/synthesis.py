@@ -101,7 +101,7 @@ class SyntheticFacts(FrozenModel):
 
 
 class Chunk(NamedTuple):
-    """A run of synthetic records: features, labels, and rows of the table if there is one."""
+    """A stretch of synthetic records: features, labels, and rows of the table if there is one."""
 
     features: NDArray[np.float32]
     labels: NDArray[Any]
@@ -156,7 +156,7 @@ class SyntheticRecords:
 
 
 def arrow_table(chunk: Chunk, names: tuple[str, ...], feature_names: tuple[str, ...]) -> pa.Table:
-    """Return a run of records as an Arrow table: columns or features, then labels."""
+    """Return a stretch of records as an Arrow table: columns or features, then labels."""
     if chunk.table is None:
         vectors = np.ascontiguousarray(chunk.features.T)
         columns = {name: pa.array(v) for name, v in zip(feature_names, vectors, strict=True)}
@@ -197,7 +197,7 @@ def synthesize(
         label: Name of the label column, where there is one.
 
     Returns:
-        Records in memory. :class:`Synthesizer` yields them in runs.
+        Records in memory. :class:`Synthesizer` yields them in stretches.
 
     Raises:
         InvalidInputError: Another design or prior, or rows that hold every record.
@@ -218,7 +218,7 @@ def synthesize(
 
 
 class Synthesizer:
-    """A source of synthetic records, run by run; arguments as :func:`synthesize` has them.
+    """A source of synthetic records, stretch by stretch; arguments as :func:`synthesize` has them.
 
     Attributes:
         release: The release.
@@ -274,7 +274,7 @@ class Synthesizer:
             return ClassModel.of(release, shares)
         _validate.one_of("release.design", release.design, REGRESSION_DESIGNS)
         if prior is not None:
-            _validate.fail("class_prior", f"none for target {self._target}", "one")
+            _validate.fail("class_prior", f"nothing for target {self._target}", "one")
         plain = getattr(release, "preprocessor", None) is None
         constant = None
         if self._table is not None and self._table.constant and plain:
@@ -355,7 +355,7 @@ class Synthesizer:
         return np.clip(vectors, 0.0, 1.0) if self.image_shape is not None else vectors
 
     def chunks(self, num_records: int) -> Iterator[Chunk]:
-        """Yield runs of records, at most 4,096 at a time, ``num_records`` in all."""
+        """Yield stretches of records, at most 4,096 at a time, ``num_records`` in all."""
         _validate.size("num_records", num_records)
         for number, start in enumerate(range(0, num_records, _CHUNK)):
             count = min(_CHUNK, num_records - start)
@@ -383,14 +383,14 @@ class Synthesizer:
         return self.release.num_features
 
     def features_of(self, chunk: Chunk) -> NDArray[np.float32]:
-        """Return a run's feature vectors; of a table's rows, those of the ``tabular`` extractor."""
+        """Return a stretch's feature vectors; of a table's rows, those of the ``tabular`` extractor."""
         if chunk.table is None:
             return chunk.features
         assert self.table_schema is not None
         return TabularExtractor(self.table_schema).transform(chunk.table)
 
     def images_of(self, chunk: Chunk) -> NDArray[np.uint8]:
-        """Return a run's images, (count, height, width) or, of colour, (count, height, width, 3)."""
+        """Return a stretch's images, (count, height, width) or, of colour, (count, height, width, 3)."""
         assert self.image_shape is not None
         pixels = np.rint(255 * chunk.features).astype(np.uint8).reshape(-1, *self.image_shape)
         return pixels[:, 0] if self.image_shape[0] == 1 else pixels.transpose(0, 2, 3, 1)

@@ -29,16 +29,16 @@ def sidecar_path(path: Path) -> Path:
 
 
 def check_target(path: Path) -> None:
-    """Refuse a place that no new file of synthetic records can have."""
+    """Refuse a path that no new file of synthetic records can have."""
     if path.suffix.lower() not in SUFFIXES:
         _validate.fail("--out", f"a file that ends in {', '.join(SUFFIXES)}", path.name)
     if not path.absolute().parent.is_dir():
         _validate.fail("--out", "a file in an existing folder", str(path))
     if any((parent / "certificate.json").exists() for parent in path.absolute().parents):
         _validate.fail("--out", "a file outside of any release, which it would break", str(path))
-    for place in (path, sidecar_path(path)):
-        if place.exists():
-            _validate.fail("--out", "a new file", f"{place}, which exists")
+    for taken in (path, sidecar_path(path)):
+        if taken.exists():
+            _validate.fail("--out", "a new file", f"{taken}, which exists")
 
 
 def write_synthetic(
@@ -46,7 +46,7 @@ def write_synthetic(
 ) -> SyntheticFacts:
     """Write ``num_records`` synthetic records to a new file, and their facts beside it.
 
-    Memory is that of one run of records. ``.npz`` holds ``features`` and ``labels``, of pixels also
+    Memory is that of one stretch of records. ``.npz`` holds ``features`` and ``labels``, of pixels also
     ``images``; the others one column for each column of the table or feature, then the labels.
 
     Raises:

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
+from scipy.special import expit
 
 from privmix import _validate
 from privmix._validate import FrozenModel
@@ -51,18 +52,33 @@ class _Composite(FrozenModel):
 
     @property
     def neighboring_relation(self) -> NeighboringRelation:
-        """The relation of both parts."""
+        """The relation of both components."""
         return "add_or_remove_one"
 
     @property
     def event(self) -> Event:
-        """Both parts composed: every record may be in rows of either."""
-        return ComposedEvent(events=tuple(part.event for part in self.components))
+        """Both components composed: every record may be in rows of either."""
+        return ComposedEvent(events=tuple(component.event for component in self.components))
 
     @property
     def claimed_event(self) -> None:
         """No paper claims anything for this design."""
         return None
+
+
+def _check_budget(stated: float, rows: MixtureConfig, others: float) -> None:
+    """Refuse a budget of the signed rows that their noise and that of the ``others`` do not divide so.
+
+    The planned GDP parameters give it back, squared: q^2 T (cosh(1/s^2) - 1), and one over the squared
+    noise multiplier of the others together. In logs, since any noise may stand in a file.
+    """
+    _validate.real("feature_budget", stated, above=0.0, below=1.0)
+    half = math.exp(min(max(-2.0 * math.log(rows.noise_multiplier), -700.0), 700.0)) / 2.0
+    log_sinh = half + math.log(-math.expm1(-2.0 * half) / 2.0)
+    per_row = math.log(2.0) + 2.0 * (math.log(rows.sampling_prob) + log_sinh)
+    due = float(expit(per_row + math.log(rows.num_mixtures) + 2.0 * math.log(others)))
+    if not math.isclose(stated, due, rel_tol=1e-9):
+        _validate.fail("feature_budget", f"{due!r}, which follows from the noise", stated)
 
 
 def _check_same_sizes(one: TableConfig, other: TableConfig) -> None:
@@ -87,13 +103,15 @@ class HybridConfig(_Composite):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _validate.real("feature_budget", self.feature_budget, above=0.0, below=1.0)
         sums, rows = self.components
         if (sums.design, sums.sampling_prob, sums.rows_per_class) != ("stratified", 1.0, 1):
-            _validate.fail("components[0]", "stratified, everybody in one row a class", sums.design)
+            _validate.fail(
+                "components[0]", "stratified, every record in one row of its class", sums.design
+            )
         if rows.design != "signed" or rows.labels != "absent":
             _validate.fail("components[1]", "signed rows without labels", rows.design)
         _check_same_sizes(sums, rows)
+        _check_budget(self.feature_budget, rows, sums.noise_multiplier)
         return self
 
 
@@ -112,11 +130,11 @@ class AdaptiveConfig(_Composite):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _validate.real("feature_budget", self.feature_budget, above=0.0, below=1.0)
         rows, rounds = self.components
         if rows.design != "signed" or rows.labels != "absent":
             _validate.fail("components[0]", "signed rows without labels", rows.design)
         _check_same_sizes(rows, rounds)
+        _check_budget(self.feature_budget, rows, rounds.round_multiplier)
         return self
 
 

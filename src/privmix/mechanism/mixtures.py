@@ -68,7 +68,7 @@ def joint_noise_multiplier(
 ) -> float:
     """Combine feature and label noise multipliers.
 
-    1/s^2 = 1/s_x^2 + 1/s_y^2 under add_or_remove_one: in units of each part's noise, one record
+    1/s^2 = 1/s_x^2 + 1/s_y^2 under add_or_remove_one: in units of each side's noise, one record
     moves a row by the vector (x / (s_x C_x), y / (s_y C_y)), whose squared norm is at most that
     sum. Under replace_one, x may become -x and y another label: 1/s^2 = 4/s_x^2 + 2/s_y^2, and
     4/s_x^2 + 4/s_y^2 for ``regression`` (see :func:`squared_change`). ``None`` stands for labels
@@ -214,7 +214,9 @@ class MixtureConfig(FrozenModel):
         if self.design == "stratified":
             if self.label_noise_multiplier is not None:
                 _validate.fail(
-                    "label_noise_multiplier", "none: labels are public", self.label_noise_multiplier
+                    "label_noise_multiplier",
+                    "nothing for public labels",
+                    self.label_noise_multiplier,
                 )
             if self.num_mixtures % self.num_classes:
                 allowed = f"a multiple of num_classes = {self.num_classes}"
@@ -347,16 +349,16 @@ class MixtureConfig(FrozenModel):
         """What sums are divided by: mix_size, or 1 where random weights add up to about 1."""
         return self.mix_size if self.weight_clip is None else 1.0
 
-    def noise_stddev(self, sensitivity: float, part: Literal["feature", "label"]) -> float:
+    def noise_stddev(self, sensitivity: float, side: Literal["feature", "label"]) -> float:
         """Noise stddev of the sums of vectors of norm at most ``sensitivity``, in its units."""
-        return noise_stddev(self._multiplier(part), sensitivity * self.weight_bound)
+        return noise_stddev(self._multiplier(side), sensitivity * self.weight_bound)
 
-    def published_stddev(self, clip_norm: float, part: Literal["feature", "label"]) -> float:
+    def published_stddev(self, clip_norm: float, side: Literal["feature", "label"]) -> float:
         """Noise stddev of a published number, in the units of ``clip_norm``."""
-        return self._multiplier(part) * clip_norm * self.weight_bound / self.divisor
+        return self._multiplier(side) * clip_norm * self.weight_bound / self.divisor
 
-    def _multiplier(self, part: Literal["feature", "label"]) -> float:
-        if part == "feature":
+    def _multiplier(self, side: Literal["feature", "label"]) -> float:
+        if side == "feature":
             return self.feature_noise_multiplier
         if self.label_noise_multiplier is None:
             raise ValueError("these rows have no label noise")
@@ -373,12 +375,21 @@ class MixtureConfig(FrozenModel):
         return self.num_features + (self.num_classes if self.labels == "mixed" else 0)
 
     @property
-    def blocks(self) -> list[RowBlock]:
-        """The layout of the rows; it depends on public sizes only."""
+    def block_rows(self) -> int:
+        """Rows of a block at most; it depends on public sizes only."""
         most = min(_BLOCK_BYTES // (4 * self.row_width), int(_BLOCK_RECORDS / self.mix_size))
         most = min(most, max(_FEW_ROWS, self.num_mixtures // _NUM_BLOCKS))
-        block_rows = 1 << max(4, min(12, most.bit_length() - 1))
-        return row_blocks(self.num_mixtures, block_rows, self.rows_per_class)
+        return 1 << max(4, min(12, most.bit_length() - 1))
+
+    @property
+    def blocks(self) -> list[RowBlock]:
+        """The layout of the rows."""
+        return row_blocks(self.num_mixtures, self.block_rows, self.rows_per_class)
+
+    @property
+    def longest_block(self) -> int:
+        """Rows of the longest block, found without a list of all."""
+        return min(self.block_rows, self.rows_per_class or self.num_mixtures)
 
     @property
     def shard_records(self) -> int:

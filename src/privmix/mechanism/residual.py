@@ -114,9 +114,9 @@ class ResidualConfig(FrozenModel):
         """Noise stddev of the sums of features of norm at most ``sensitivity``, in integers."""
         return noise_stddev(self.noise_multiplier, self.residual_grid.sensitivity * sensitivity)
 
-    def published_stddev(self, clip_norm: float, part: Literal["feature", "label"]) -> float:
+    def published_stddev(self, clip_norm: float, side: Literal["feature", "label"]) -> float:
         """Noise stddev of a published number, in the units of ``clip_norm``."""
-        if part == "label":
+        if side == "label":
             raise ValueError("these rows have no label noise")
         return self.noise_multiplier * self.residual_clip_norm * clip_norm / self.num_records
 

@@ -167,7 +167,7 @@ def make_plan(
                 _validate.fail(flag, "nothing beside a risk, which it follows from", given)
         epsilon = guiding_epsilon(risk, delta)
     if epsilon is None and noise_multiplier is None:
-        _validate.fail("--epsilon", "a value, or --noise-multiplier to be told it", "nothing")
+        _validate.fail("--epsilon", "a value, or --noise-multiplier to compute it", "nothing")
     if (solve_for is not None) != (epsilon is not None and noise_multiplier is not None):
         allowed = (
             "mix_size or num_mixtures if, and only if, --epsilon and --noise-multiplier are set"

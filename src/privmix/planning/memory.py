@@ -13,7 +13,6 @@ from privmix import _validate
 from privmix.mechanism import MixtureConfig, ReleaseConfig, ResidualConfig, TableConfig
 from privmix.records.bounded import batch_records, shard_records
 from privmix.running.resources import default_memory
-from privmix.sampling import RowBlock
 
 _INTERPRETER = 460 << 20  # with the libraries, compiled kernels, and what the allocator keeps
 # The accountant at its peak, before there are any sums, at the finest grids: where freed arrays go
@@ -66,7 +65,7 @@ def memory_layout(
         InvalidInputError: Too little memory; the error says the least that works.
 
     """
-    parts = mechanism.components
+    components = mechanism.components
     width = mechanism.num_features
     widest = max(width, raw_width or 0)
     kept = width + (raw_width or 0) + ((raw_width or width) if sampled else 0)
@@ -74,11 +73,13 @@ def memory_layout(
     fixed = _INTERPRETER + other_bytes + 16 * num_records
     if sampled:  # identifiers as Python objects, and who owns what
         fixed += 128 * num_records
-    if any(part.target != "class" for part in parts):  # label vectors, also as they came
-        fixed += (8 + 8 + 2) * num_records * parts[0].num_classes
-    fixed += max(_working_bytes(part, threads) for part in parts)
+    if any(
+        component.target != "class" for component in components
+    ):  # label vectors, also as they came
+        fixed += (8 + 8 + 2) * num_records * components[0].num_classes
+    fixed += max(_working_bytes(component, threads) for component in components)
     fixed += threads * batch_records(raw_width or width) * widest * (8 + 8 + 2)
-    choices = 8 * max(part.rows_per_record or 0 for part in parts)
+    choices = 8 * max(component.rows_per_record or 0 for component in components)
     whole = fixed + num_records * (2 * kept + choices)
     accountant = _ACCOUNTANT_AT_EASE if max_memory is None else _ACCOUNTANT
     whole = max(whole, accountant)
@@ -87,19 +88,20 @@ def memory_layout(
     shard = min(num_records, shard_records(width))
     # One shard is added while the next is read.
     fixed += 2 * shard * 2 * width + 3 * shard * choices
-    swept = [part for part in parts if isinstance(part, MixtureConfig)]
-    sizes = [sum_bytes(part, block, num_records) for part in swept for block in part.blocks]
-    least = max(fixed + max(sizes), accountant)
+    swept = [one for one in components if isinstance(one, MixtureConfig)]
+    largest = max(sum_bytes(one, one.longest_block, num_records) for one in swept)
+    least = max(fixed + largest, accountant)
     if max_memory is not None and least > limit:
         needed = f"at least {-(-min(least, whole) // 10**6)}MB for this release"
         needed += f" with {threads} threads, or fewer threads" if threads > 1 else ""
         _validate.fail(position, needed, f"{limit // 10**6}MB")
-    sums = min(sum(sizes), max(limit - fixed, max(sizes)))
+    every = sum(sum_bytes(one, one.num_mixtures, num_records) for one in swept)
+    sums = min(every, max(limit - fixed, largest))
     return MemoryLayout(False, sums, max(fixed + sums, accountant))
 
 
-def sum_bytes(config: MixtureConfig, block: RowBlock, num_records: int) -> int:
-    """Bytes that the sums of a block take in a sweep, with what must be kept beside them."""
+def sum_bytes(config: MixtureConfig, num_rows: int, num_records: int) -> int:
+    """Bytes that the sums of rows take in a sweep, with what must be kept beside them."""
     # A row of more than 65536 records no longer fits into 32 bits.
     wide = config.weight_clip is not None or config.mix_size > 1 << 15
     row = config.num_features * (8 if wide else 4) + 8
@@ -107,14 +109,14 @@ def sum_bytes(config: MixtureConfig, block: RowBlock, num_records: int) -> int:
     if config.design == "uniform":  # drawn for all shards at once, and divided
         shards = -(-num_records // config.shard_records)
         row += 8 * shards + (8 if config.weight_clip else 4) * round(config.mix_size)
-    return row * block.num_rows
+    return row * num_rows
 
 
 def _working_bytes(config: TableConfig, threads: int) -> int:
     """Blocks in the making, and finished ones that wait to be written."""
     if isinstance(config, ResidualConfig):
         return _round_bytes(config, threads)
-    rows = max(block.num_rows for block in config.blocks)
+    rows = config.longest_block
     numbers = rows * config.row_width
     # Sums, published values, and their copies on the way into a file.
     block = numbers * (4 + 4 + 4 + 4)

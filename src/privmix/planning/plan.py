@@ -72,7 +72,7 @@ class PrivacyUnit(NamedTuple):
     def check_given(self, given: bool) -> None:
         """Refuse records without owners where owners are protected, and the other way round."""
         if self.column is None and given:
-            _validate.fail("units", "nothing: the plan protects records, not units", "some")
+            _validate.fail("units", "nothing for a plan that protects records", "some")
         if self.column is not None and not given:
             allowed = f"the {self.column!r} of each record, which the plan protects"
             _validate.fail("units", allowed, "nothing")
@@ -139,8 +139,8 @@ class ReleasePlan(FrozenModel):
     def _check(self) -> Self:
         _validate.delta("delta", self.delta)
         self.unit.check(self.mechanism.neighboring_relation)
-        for part in self.mechanism.components:
-            part.check_noise_range()
+        for component in self.mechanism.components:
+            component.check_noise_range()
         if (schema := self.data_schema) is not None:
             facts = record_facts(schema, self.mechanism.neighboring_relation)
             seen = step_facts(self.preprocessing, facts)
@@ -153,7 +153,9 @@ class ReleasePlan(FrozenModel):
             for step, reached in zip(self.preprocessing, seen, strict=False):
                 step.check_noise_range(reached)
                 if target != "class" and step.needs_classes:
-                    _validate.fail("preprocessing", f"none of classes for {target}", step.step)
+                    _validate.fail(
+                        "preprocessing", f"steps without classes for target {target}", step.step
+                    )
         return self
 
     @classmethod
@@ -310,6 +312,14 @@ class ReleasePlan(FrozenModel):
         )
         return hashlib.sha256(b"privmix plan 1" + text.encode()).digest()
 
+    def parameters_digest(self) -> str:
+        """Return a SHA-256, in hexadecimal, of what the guarantee follows from, which a certificate keeps."""
+        text = self.model_dump_json(
+            by_alias=True,
+            exclude={"epsilon", "accountants", "peak_memory_bytes", "disk_bytes", "risk"},
+        )
+        return hashlib.sha256(b"privmix plan parameters 1" + text.encode()).hexdigest()
+
 
 _SUMMARY = (*_SIZES, "num_mixtures", "neighboring_relation")
 
@@ -378,13 +388,15 @@ def claim(claimed_event: Event, delta: float) -> dict[str, Any]:
 def _disk_bytes(
     config: ReleaseConfig, schema: Schema | None, preprocessing: tuple[Step, ...]
 ) -> int:
-    def table(part: TableConfig) -> int:
-        numbers = part.row_width * (2 if part.design == "residual" else 1)  # rows and weights
-        return part.num_mixtures * (4 * numbers + (8 if part.labels == "public" else 0))
+    def table(component: TableConfig) -> int:
+        numbers = component.row_width * (
+            2 if component.design == "residual" else 1
+        )  # rows and weights
+        return component.num_mixtures * (4 * numbers + (8 if component.labels == "public" else 0))
 
     results = sum(_result_sizes(config, schema, preprocessing))
-    parts: tuple[TableConfig, ...] = config.components
-    return sum(map(table, parts)) + 8 * results + (64 << 10)
+    components: tuple[TableConfig, ...] = config.components
+    return sum(map(table, components)) + 8 * results + (64 << 10)
 
 
 def _result_sizes(

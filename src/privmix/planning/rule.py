@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -289,6 +289,8 @@ class _Sizes(NamedTuple):
         sums, which take the whole of every record, were better where noise is large.
         """
         signal = self.n * self.mechanism_mu / self.k
+        if self.d >= _validate.LARGEST["num_features"]:  # no room for an intercept
+            return False
         return self.k <= self.d or signal >= _LEAST_SIGNAL * math.sqrt(NUM_ROUNDS)
 
     @property
@@ -390,6 +392,7 @@ def predicted_error(num_classes: int, num_features: int, noise: _Noise) -> float
     return _linear_error(num_classes, within, between, metric, noise.offset)
 
 
+@lru_cache(maxsize=1)  # all alternatives are of one width
 def _reference(num_features: int) -> tuple[_Vector, _Vector]:
     """Return the variances of the reference population within and between its classes."""
     shape = 1 / np.arange(1, num_features + 1)

@@ -21,20 +21,23 @@ def plan_lines(plan: ReleasePlan) -> list[tuple[str, str]]:
         reached = rounded_up(plan.risk.of(plan.event), 4)
         rows.append(("risk", f"{plan.risk.statement} ({reached:.4g})"))
     rows += [("preprocessing", _describe_step(step)) for step in plan.preprocessing]
-    for part in mechanism.components:
-        label = part.label_noise_multiplier
-        name = f"{part.design} " if len(mechanism.components) > 1 else ""
+    for component in mechanism.components:
+        label = component.label_noise_multiplier
+        name = f"{component.design} " if len(mechanism.components) > 1 else ""
         rows += [
-            (f"{name}rows", str(part.num_mixtures)),
-            ("records in a row, planned", f"{part.mix_size:.6g}"),
-            ("sampling probability", f"{part.sampling_prob:.6g}"),
-            ("noise multiplier, joint", f"{part.noise_multiplier:.6g}"),
+            (f"{name}rows", str(component.num_mixtures)),
+            ("records in a row, planned", f"{component.mix_size:.6g}"),
+            ("sampling probability", f"{component.sampling_prob:.6g}"),
+            ("noise multiplier, joint", f"{component.noise_multiplier:.6g}"),
         ]
-        if isinstance(part, ResidualConfig):
+        if isinstance(component, ResidualConfig):
             continue
         rows += [
-            ("noise multiplier, features", f"{part.feature_noise_multiplier:.6g}"),
-            ("noise multiplier, labels", f"{part.labels}" if label is None else f"{label:.6g}"),
+            ("noise multiplier, features", f"{component.feature_noise_multiplier:.6g}"),
+            (
+                "noise multiplier, labels",
+                f"{component.labels}" if label is None else f"{label:.6g}",
+            ),
         ]
     return rows
 

@@ -166,8 +166,8 @@ class Preprocessor:
                 original=records, transform=transform, num_features=width, **facts
             )
         kept = np.empty((records.count, width), dtype=np.int16)
-        for start in range(0, records.count, records.run_records):
-            stop = min(start + records.run_records, records.count)
+        for start in range(0, records.count, records.stretch_records):
+            stop = min(start + records.stretch_records, records.count)
             transform(records.read(start, stop), records.blank[start:stop], kept[start:stop])
         return BoundedRecords(features=kept, **facts)
 
@@ -352,7 +352,7 @@ class Preprocessor:
         again = Preprocessor(self.steps, self.facts)
         found = []
         for number, (step, result) in enumerate(zip(self.steps, self.results, strict=True)):
-            place = f"{FILE_NAME}: {number}.{step.step}"
+            position = f"{FILE_NAME}: {number}.{step.step}"
             kinds = {part.kind for part in step.statistics(self.facts)}
             published = {name: tensor for name, tensor in result.items() if name in kinds}
             again = again._with_result(published)
@@ -362,7 +362,7 @@ class Preprocessor:
                 else:
                     same = np.array_equal(result[name], again.results[-1][name])
                 if not same:
-                    found.append(f"{place}.{name} does not follow from what was published")
+                    found.append(f"{position}.{name} does not follow from what was published")
             # What follows is judged by what the release itself used.
             again = Preprocessor(self.steps, self.facts, self.results[: number + 1])
         return found

@@ -49,8 +49,8 @@ def noisy_statistics(
 
 
 def _blocks(records: Records) -> Iterator[tuple[NDArray[np.int16], NDArray[np.int32]]]:
-    for start in range(0, records.count, records.run_records):
-        stop = min(start + records.run_records, records.count)
+    for start in range(0, records.count, records.stretch_records):
+        stop = min(start + records.stretch_records, records.count)
         yield records.read(start, stop), records.labels[start:stop]
 
 

@@ -145,7 +145,8 @@ class _ChargedStep(_Step):
     """A step that spends ``budget_share`` of the squared GDP parameter of the whole budget.
 
     Attributes:
-        budget_share: In (0, 1). It sets the noise; the event is accounted for exactly.
+        budget_share: In (0, 1). It sets the noise, unless that is given; the event is accounted for exactly.
+            No guarantee follows from it, and it does not follow from what is certified.
         noise_multiplier: Noise stddev over the joint sensitivity of what the step publishes, under
             the release's neighbouring relation. None until planned.
 

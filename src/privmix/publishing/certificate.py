@@ -18,7 +18,6 @@ from pydantic import ConfigDict, Field, model_validator
 from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.accounting import Event, Reading
-from privmix.accounting.events import NeighboringRelation
 from privmix.accounting.stated import Statement, TradeoffCurve, statements
 from privmix.clipping import FixedPoint
 from privmix.inputs.extractor import ExtractorIdentity
@@ -29,7 +28,6 @@ from privmix.preprocess import Step
 from privmix.publishing.sealing import Sealable
 from privmix.schema import Schema
 
-FORMAT_VERSION: Literal[1] = 1
 FILE_NAME = "certificate.json"
 SIGNATURE_NAME = "certificate.json.sig"  # of the certificate's bytes, so no file that it lists
 
@@ -37,7 +35,7 @@ _LIBRARIES = ("privmix", "cryptography", "numba", "numpy", "pyarrow", "scipy")
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}")
 # Of what follows by plain arithmetic: no more than what mathematical libraries differ in.
 _TOLERANCE = 1e-12
-_STATED = ("epsilon", "accountants", "tradeoff_curve")  # what accountants say, by its place
+_STATED = ("epsilon", "accountants", "tradeoff_curve")  # what accountants say, by its position
 
 
 def check_versions(found: Mapping[str, str], libraries: Collection[str]) -> None:
@@ -145,15 +143,6 @@ class Certificate(Sealable):
     _what: ClassVar[Literal["release", "model"]] = "release"
     _omitted_if_default: ClassVar[tuple[str, ...]] = ("unit_column", "max_records_per_unit")
 
-    format_version: Literal[1] = FORMAT_VERSION
-    private: bool
-    statement: str
-    privacy_unit: Literal["record", "unit"] = "record"
-    unit_column: str | None = None
-    max_records_per_unit: int | None = None
-    neighboring_relation: NeighboringRelation
-    epsilon: float
-    delta: float
     data_schema: Schema = Field(alias="schema")
     mechanism: ReleaseConfig
     event: Event
@@ -183,21 +172,11 @@ class Certificate(Sealable):
         private: bool,
         files: dict[str, str],
         extractor: ExtractorIdentity | None = None,
+        stated: Statement | None = None,
     ) -> Certificate:
-        """Certify a plan with a schema, accounting anew."""
-        stated, *_ = statements(plan.event, plan.delta)
-        return cls._state(plan, stated, private=private, files=files, extractor=extractor)
-
-    @classmethod
-    def _state(
-        cls,
-        plan: ReleasePlan,
-        stated: Statement,
-        *,
-        private: bool,
-        files: dict[str, str],
-        extractor: ExtractorIdentity | None,
-    ) -> Certificate:
+        """Certify a plan with a schema, accounting anew unless told what accountants say of it."""
+        if stated is None:
+            stated, *_ = statements(plan.event, plan.delta)
         if (schema := plan.data_schema) is None:
             _validate.fail("plan.schema", "a schema", "none")
         config = plan.mechanism
@@ -208,7 +187,9 @@ class Certificate(Sealable):
             data_schema=schema,
             mechanism=config,
             preprocessing=plan.preprocessing,
-            tables=tuple(TableFacts.for_config(part, schema) for part in config.components),
+            tables=tuple(
+                TableFacts.for_config(component, schema) for component in config.components
+            ),
             extractor=extractor,
             **stated_fields(plan, stated, _LIBRARIES),
             files=files,
@@ -249,8 +230,12 @@ class Certificate(Sealable):
         """Recompute everything that follows from the parameters; return what does not hold."""
         plan = self.to_plan()
         dues = [
-            Certificate._state(
-                plan, stated, private=self.private, files=self.files, extractor=self.extractor
+            Certificate.for_plan(
+                plan,
+                private=self.private,
+                files=self.files,
+                extractor=self.extractor,
+                stated=stated,
             )
             for stated in statements(plan.event, plan.delta)
         ]
@@ -263,15 +248,15 @@ def disagreements(found: FrozenModel, dues: Sequence[FrozenModel]) -> list[str]:
     """Say where a certificate states what none of those does that its parameters give."""
     plain = [one.model_dump(exclude={"library_versions"}) for one in (found, *dues)]
     return [
-        f"certificate: {place} is {value}, but its parameters give {due}"
-        for place, value, due in differences(plain[0], plain[1:])
+        f"certificate: {position} is {value}, but its parameters give {due}"
+        for position, value, due in differences(plain[0], plain[1:])
     ]
 
 
 def differences(
     found: object, dues: Sequence[object], position: str = ""
 ) -> list[tuple[str, object, object]]:
-    """List (place, found, due) wherever a tree of plain data disagrees with all of several.
+    """List (position, found, due) wherever a tree of plain data disagrees with all of several.
 
     Statements of accountants must be exactly what one of the trees has; other numbers may differ
     from theirs in the last bits. What is due is told by the first of the trees.

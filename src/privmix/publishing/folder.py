@@ -225,7 +225,7 @@ def seal_folder(
         folder: A folder of one's own. What the disk has must be what was written.
         certificate: What is certified, but for the files.
         due: The SHA-256 that a file of this name was written with; None for one that was not.
-        elsewhere: Digests of files of the same whole that are in another place.
+        elsewhere: Digests of files of the same whole that are elsewhere.
 
     Raises:
         InvalidInputError: A file is not as it was written.

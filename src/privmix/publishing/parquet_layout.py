@@ -4,7 +4,7 @@ A part holds, for every block of rows in the order of the layout, the pages of e
 after another; then the footer. Pages are plain: levels that say where vectors begin, and values.
 Versions of pyarrow differ in where they divide pages, in whether a column's facts stand behind it
 too, and in a few counts; all of them follow from the rest, and are checked. What another writer
-would put in (other codecs, dictionaries, statistics, texts) has no place here.
+would put in (other codecs, dictionaries, statistics, texts) is not accepted here.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Column(NamedTuple):
 
     @property
     def num_values(self) -> int:
-        """Number of places, nulls included."""
+        """Number of values, nulls included."""
         return self.num_rows * (1 if self.width is None else self.width)
 
     @property
@@ -63,7 +63,7 @@ class Column(NamedTuple):
 
     @property
     def most_bytes(self) -> int:
-        """Bound on the bytes of the pages: two bits a place for levels, and what runs of them need."""
+        """Bound on the bytes of the pages: two bits a value for levels, and what runs of them need."""
         pages = self.num_bytes // _LEAST_PAGE_BYTES + 2
         return self.num_bytes + self.num_values // 2 + 16 * self.num_rows + 512 * pages
 
@@ -114,7 +114,7 @@ class _Part:
 
     def __init__(self, file: BinaryIO, size: int, num_columns: int) -> None:
         self._file, self._size, self._num_columns = file, size, num_columns
-        self._place = len(_MAGIC)
+        self._offset = len(_MAGIC)
 
     def check(self, template: Struct, row_groups: list[RowGroup]) -> None:
         if self._read(0, 4) != _MAGIC or self._read(self._size - 4, 4) != _MAGIC:
@@ -125,13 +125,13 @@ class _Part:
             raise LayoutError("a footer of another length")
         reader = ThriftReader(self._read(start, length))
         footer = reader.struct()
-        if reader.place != length:
+        if reader.offset != length:
             raise LayoutError("bytes behind the footer")
         groups = self._check_footer(footer, template, row_groups)
         leaves = _leaves(template)
         for number, (group, row_group) in enumerate(zip(groups, row_groups, strict=True)):
             self._check_group(number, group, leaves, row_group)
-        if self._place != start:
+        if self._offset != start:
             raise LayoutError("bytes between the pages and the footer")
 
     def _check_footer(
@@ -155,7 +155,7 @@ class _Part:
     def _check_group(
         self, number: int, group: Struct, leaves: list[_Leaf], row_group: RowGroup
     ) -> None:
-        start, total = self._place, 0
+        start, total = self._offset, 0
         chunks = group.get(1)
         if not isinstance(chunks, list) or len(chunks) != len(row_group):
             raise LayoutError("other columns than those of its design")
@@ -167,8 +167,8 @@ class _Part:
 
     def _check_chunk(self, chunk: Struct, leaf: _Leaf, column: Column) -> int:
         """Walk through the pages of a column; return how many bytes they are."""
-        start, pages = self._place, self._walk_pages(column)
-        size = self._place - start
+        start, pages = self._offset, self._walk_pages(column)
+        size = self._offset - start
         facts = chunk.get(3)
         due = {
             1: leaf.kind,
@@ -186,12 +186,14 @@ class _Part:
         if chunk == {2: 0, 3: facts}:
             return size
         # Before version 18 the facts stand behind the pages too.
-        if chunk != {2: self._place, 3: facts}:
+        if chunk != {2: self._offset, 3: facts}:
             raise LayoutError("facts about a column that do not follow from it")
-        reader = ThriftReader(self._read(self._place, min(_FOOTER_BYTES, self._size - self._place)))
+        reader = ThriftReader(
+            self._read(self._offset, min(_FOOTER_BYTES, self._size - self._offset))
+        )
         if reader.struct() != chunk:
             raise LayoutError("facts behind a column that are not its own")
-        self._place += reader.place
+        self._offset += reader.offset
         return size
 
     def _walk_pages(self, column: Column) -> int:
@@ -199,7 +201,7 @@ class _Part:
         most = column.most_bytes // _LEAST_PAGE_BYTES + 2
         while done < column.num_values:
             pages += 1
-            window = self._read(self._place, min(_HEADER_BYTES, self._size - self._place))
+            window = self._read(self._offset, min(_HEADER_BYTES, self._size - self._offset))
             reader = ThriftReader(window)
             header = reader.struct()
             size, facts = header.get(2), header.get(5)
@@ -210,7 +212,7 @@ class _Part:
             due = {1: _DATA_PAGE, 2: size, 3: size, 5: facts}
             if header != due or facts not in (plain, {**plain, 5: {}}):
                 raise LayoutError("another page than one of plain values")
-            self._place += reader.place
+            self._offset += reader.offset
             if not 0 < count <= column.num_values - done or not 0 <= size <= column.most_bytes:
                 raise LayoutError("a page of another size than its values have")
             done_bytes += self._check_page(column, done, count, done_bytes, size)
@@ -221,36 +223,36 @@ class _Part:
 
     def _check_page(self, column: Column, done: int, count: int, seen: int, size: int) -> int:
         """Check the levels of a page and the values that are known; return the bytes of its values."""
-        end = self._place + size
+        end = self._offset + size
         if column.width is not None:  # a level of 0 begins a vector
             self._check_levels(done, count, column.width, end)
             self._check_levels(0, count, 0, end)
         elif column.present is not None:
             self._check_levels(0, count, 0 if column.present else 1, end)
-        length = end - self._place
+        length = end - self._offset
         if isinstance(column.values, int):
             if length != 4 * count:
                 raise LayoutError("a page of another size than its values have")
-        elif self._read(self._place, length) != column.values[seen : seen + length]:
+        elif self._read(self._offset, length) != column.values[seen : seen + length]:
             raise LayoutError("classes, or names of tables, other than those of its layout")
-        self._place = end
+        self._offset = end
         return length
 
     def _check_levels(self, done: int, count: int, period: int, end: int) -> None:
         """Check levels that are 0 at every multiple of ``period`` and 1 elsewhere."""
-        length = int.from_bytes(self._read(self._place, 4), "little")
-        self._place += 4
-        if length > end - self._place:
+        length = int.from_bytes(self._read(self._offset, 4), "little")
+        self._offset += 4
+        if length > end - self._offset:
             raise LayoutError("levels that are longer than their page")
-        levels = np.frombuffer(self._read(self._place, length), np.uint8)
+        levels = np.frombuffer(self._read(self._offset, length), np.uint8)
         if not _levels_hold(levels, count, done, period):
             raise LayoutError("nulls, or vectors of another length than its design has")
-        self._place += length
+        self._offset += length
 
-    def _read(self, place: int, length: int) -> bytes:
-        if place < 0 or place + length > self._size:
+    def _read(self, offset: int, length: int) -> bytes:
+        if offset < 0 or offset + length > self._size:
             raise LayoutError("an early end")
-        self._file.seek(place)
+        self._file.seek(offset)
         content = self._file.read(length)
         if len(content) != length:
             raise LayoutError("an early end")
@@ -271,9 +273,9 @@ def _leaves(template: Struct) -> list[_Leaf]:
 
 def _level_counts(column: Column) -> Struct:
     """Return how often each level occurs, and how many bytes texts have, as newer versions count."""
-    rows, places = column.num_rows, column.num_values
+    rows, values = column.num_rows, column.num_values
     if column.width is not None:
-        return {2: [rows, places - rows], 3: [0, places]}
+        return {2: [rows, values - rows], 3: [0, values]}
     if column.present is not None:
         return {2: [], 3: [0, rows] if column.present else [rows, 0]}
     if isinstance(column.values, bytes) and column.num_bytes != 8 * rows:
@@ -290,14 +292,14 @@ def _levels_hold(
     A run has a header h: h >> 1 equal levels, of which one byte follows; or, for odd h, h >> 1
     bytes of eight levels each, of which the last may have zeros behind the last level.
     """
-    place, seen = 0, 0
+    offset, seen = 0, 0
     while seen < count:
         header, shift = np.int64(0), 0
         while True:
-            if place >= levels.size or shift > 28:
+            if offset >= levels.size or shift > 28:
                 return False
-            byte = np.int64(levels[place])
-            place += 1
+            byte = np.int64(levels[offset])
+            offset += 1
             header |= (byte & 127) << shift
             shift += 7
             if byte < 128:
@@ -306,11 +308,11 @@ def _levels_hold(
             return False
         if header & 1:
             groups = header >> 1
-            if place + groups > levels.size or seen + 8 * (groups - 1) >= count:
+            if offset + groups > levels.size or seen + 8 * (groups - 1) >= count:
                 return False
             for _ in range(groups):
-                byte = np.int64(levels[place])
-                place += 1
+                byte = np.int64(levels[offset])
+                offset += 1
                 for bit in range(8):
                     found = (byte >> bit) & 1
                     due = np.int64(0)
@@ -321,13 +323,13 @@ def _levels_hold(
                     seen += 1
         else:
             length = header >> 1
-            if place >= levels.size or length > count - seen:
+            if offset >= levels.size or length > count - seen:
                 return False
-            found = np.int64(levels[place])
-            place += 1
+            found = np.int64(levels[offset])
+            offset += 1
             for _ in range(length):
                 due = np.int64(1) if period == 0 or (done + seen) % period else np.int64(0)
                 if found != due:
                     return False
                 seen += 1
-    return place == levels.size
+    return offset == levels.size

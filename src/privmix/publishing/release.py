@@ -216,7 +216,7 @@ class Table:
         return self._facts.label_noise_stddev
 
     def iter_rows(self) -> Iterator[Rows]:
-        """Yield successive runs of rows, in order.
+        """Yield successive stretches of rows, in order.
 
         Features have shape (rows, num_features), class indices (rows,), label weights
         (rows, num_classes).
@@ -226,13 +226,13 @@ class Table:
                 it: other columns, other sizes, something beside the rows.
 
         """
-        for place, table in self.parts.read(self.number):
-            yield self._rows(place, table)
+        for position, table in self.parts.read(self.number):
+            yield self._rows(position, table)
 
     def iter_blocks(
         self,
     ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32] | NDArray[np.int64]]]:
-        """Yield (features, class indices or label weights) of successive runs of rows.
+        """Yield (features, class indices or label weights) of successive stretches of rows.
 
         Rows without labels have label weights of shape (rows, 0).
         """
@@ -412,8 +412,8 @@ class Release(Table):
         """
         _validate.one_of("release.design", self.design, ("adaptive",))
         weights = self.parts.read(WEIGHTS)
-        for rows, (place, table) in zip(self.tables[1].iter_rows(), weights, strict=True):
-            found = _matrix(place, table.column("features"), self.num_features)
+        for rows, (position, table) in zip(self.tables[1].iter_rows(), weights, strict=True):
+            found = _matrix(position, table.column("features"), self.num_features)
             yield rows._replace(weights=found)
 
     @property

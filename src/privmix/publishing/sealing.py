@@ -12,21 +12,26 @@ from privmix.accounting.events import NeighboringRelation
 from privmix.accounting.guarantee import FALSE_ALARMS, Guarantee
 from privmix.accounting.stated import TradeoffCurve
 
+FORMAT_VERSION: Literal[1] = 1
 # 1 January 2000: a date that archives of every kind can hold, the same for every folder.
 _FILE_TIME = 946684800
 
 
 class Sealable(FrozenModel):
-    """Base of the certificates, whose words follow from what they state."""
+    """Base of the certificates: what all of them state first, and the words that follow from it."""
 
-    if TYPE_CHECKING:  # each certificate has them among its own fields, in its own order
-        _what: ClassVar[Literal["release", "model"]]
-        private: bool
-        epsilon: float
-        delta: float
-        neighboring_relation: NeighboringRelation
-        unit_column: str | None
-        max_records_per_unit: int | None
+    _what: ClassVar[Literal["release", "model"]]
+
+    format_version: Literal[1] = FORMAT_VERSION
+    private: bool
+    statement: str
+    privacy_unit: Literal["record", "unit"] = "record"
+    unit_column: str | None = None
+    max_records_per_unit: int | None = None
+    neighboring_relation: NeighboringRelation
+    epsilon: float
+    delta: float
+    if TYPE_CHECKING:  # each certificate has it among its own fields, in its own order
         tradeoff_curve: TradeoffCurve
 
     @property

@@ -6,7 +6,7 @@ Ed25519 key, so that a stock OpenSSH checks it::
     ssh-keygen -Y verify -f allowed_signers -I alice@example.org -n privmix-certificate \
         -s certificate.json.sig < certificate.json
 
-It proves that whoever has the key signed this certificate, and with it every file whose digest the
+It proves that a holder of the key signed this certificate, and with it every file whose digest the
 certificate has. It does not prove when, nor that the certificate's claims are true.
 """
 

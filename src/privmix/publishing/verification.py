@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,7 +25,7 @@ from privmix.mixer import Rows
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.preprocess import charged
 from privmix.publishing.card import CARD_NAME, dataset_card
-from privmix.publishing.certificate import FILE_NAME, FORMAT_VERSION
+from privmix.publishing.certificate import FILE_NAME
 from privmix.publishing.folder import (
     check_listed,
     is_part_name,
@@ -33,6 +34,7 @@ from privmix.publishing.folder import (
 )
 from privmix.publishing.grid import PublishedGrid
 from privmix.publishing.release import Release, Table, empty_preprocessor
+from privmix.publishing.sealing import FORMAT_VERSION, Sealable
 from privmix.publishing.signature import Origin, check_origin
 from privmix.rounds.public_model import PublicModel, same_weights
 
@@ -65,6 +67,21 @@ class Verification(FrozenModel):
     reasons: tuple[str, ...]
     guarantee: Guarantee | None = None
     origin: Origin | None = None
+
+    @classmethod
+    def of(
+        cls, certificate: Sealable, digest: str, reasons: list[str], origin: Origin | None
+    ) -> Verification:
+        """Return the outcome for a readable certificate; any reason makes it invalid."""
+        return cls(
+            valid=not reasons,
+            epsilon=certificate.epsilon,
+            delta=certificate.delta,
+            digest=digest,
+            reasons=told(reasons),
+            guarantee=None if reasons else certificate.guarantee,
+            origin=None if reasons else origin,
+        )
 
 
 def verify(
@@ -104,12 +121,8 @@ def verify(
         False
 
     """
-    return _verified(
-        folder,
-        lambda path, certificate: check_origin(
-            path, certificate, expect_digest=expect_digest, signers=signers, identity=identity
-        ),
-    )
+    vouched = partial(check_origin, expect_digest=expect_digest, signers=signers, identity=identity)
+    return _verified(folder, vouched)
 
 
 def verify_unsigned(folder: str | Path) -> Verification:
@@ -136,15 +149,7 @@ def _verified(folder: str | Path, find_origin: OriginCheck | None) -> Verificati
         origin, strange = find_origin(release.folder, raw)
     reasons = strange + _content_reasons(release)
     reasons += [f"{name}: changed while it was checked" for name in release.files.changed()]
-    return Verification(
-        valid=not reasons,
-        epsilon=certificate.epsilon,
-        delta=certificate.delta,
-        digest=release.certificate_digest,
-        reasons=told(reasons),
-        guarantee=None if reasons else certificate.guarantee,
-        origin=None if reasons else origin,
-    )
+    return Verification.of(certificate, release.certificate_digest, reasons, origin)
 
 
 def require_stated(release: Release) -> None:
@@ -273,10 +278,10 @@ def check_preprocessing(release: Release, false_alarm: float = FALSE_ALARM) -> l
         if content != preprocessor.to_bytes():
             reasons.append(f"{PREPROCESSING_NAME}: not written as privmix writes it")
     published = list(preprocessor.published())
-    for place, integers, stddev in published:
+    for position, integers, stddev in published:
         floor = chi2.ppf(false_alarm / len(published), integers.size)
         if float(np.square(integers / stddev).sum()) < floor:
-            reasons.append(f"{PREPROCESSING_NAME}: {place} varies less than the stated noise")
+            reasons.append(f"{PREPROCESSING_NAME}: {position} varies less than the stated noise")
     return reasons
 
 

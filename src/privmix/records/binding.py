@@ -26,7 +26,7 @@ from privmix.records.bounded import (
     _BadCells,
     _batch_digest,
     _bound,
-    _runs,
+    _stretches,
     batch_records,
 )
 from privmix.running.resources import default_threads
@@ -119,7 +119,9 @@ def bound_records(
     workers = 1 if source.in_order else threads or default_threads()
     with ThreadPoolExecutor(workers) as pool:
         try:
-            for clipped, wrong, digest in pool.map(bound, _runs(0, count, batch_records(width))):
+            for clipped, wrong, digest in pool.map(
+                bound, _stretches(0, count, batch_records(width))
+            ):
                 num_clipped += clipped
                 for cells in wrong:
                     name = _feature_name(source, cells.column)

@@ -26,7 +26,7 @@ Progress = Callable[[int, int], None]
 _SHARD_BYTES = 64 << 20  # as int16
 
 
-_PIECE_BYTES = 8 << 20  # as doubles
+_BATCH_BYTES = 8 << 20  # as doubles
 
 
 def shard_records(num_features: int) -> int:
@@ -36,7 +36,7 @@ def shard_records(num_features: int) -> int:
 
 def batch_records(num_features: int) -> int:
     """Number of records that are read, bounded and hashed together; it divides a shard."""
-    return 1 << max(0, min(14, (_PIECE_BYTES // (8 * num_features)).bit_length() - 1))
+    return 1 << max(0, min(14, (_BATCH_BYTES // (8 * num_features)).bit_length() - 1))
 
 
 class Records(Protocol):
@@ -52,7 +52,7 @@ class Records(Protocol):
         label_one: The integer that stands for 1 in a one-hot label.
         num_features: Width of the features.
         in_memory: Whether all features are there at once.
-        run_records: Runs of records start at multiples of this.
+        stretch_records: Stretches of records start at multiples of this.
 
     """
 
@@ -105,14 +105,14 @@ class Records(Protocol):
         """Whether all features are there at once."""
 
     @property
-    def run_records(self) -> int:
-        """Runs of records start at multiples of this."""
+    def stretch_records(self) -> int:
+        """Stretches of records start at multiples of this."""
 
     def load(self, start: int, stop: int) -> tuple[NDArray[np.int16], list[Callable[[], None]]]:
-        """Return an array for a run of records, as :meth:`read`, and the tasks that fill it."""
+        """Return an array for a stretch of records, as :meth:`read`, and the tasks that fill it."""
 
     def read(self, start: int, stop: int) -> NDArray[np.int16]:
-        """Return the features of a run of records, (stop - start, num_features)."""
+        """Return the features of a stretch of records, (stop - start, num_features)."""
 
     def digest(self) -> bytes:
         """Return a SHA-256 of the records; it binds the keys and is never published."""
@@ -199,22 +199,22 @@ class BoundedRecords(_Common):
         return int(self.features.shape[1])
 
     @property
-    def run_records(self) -> int:
-        """Any run will do; shorter ones than these are no use."""
+    def stretch_records(self) -> int:
+        """Any stretch will do; shorter ones than these are no use."""
         return batch_records(self.num_features)
 
     def load(self, start: int, stop: int) -> tuple[NDArray[np.int16], list[Callable[[], None]]]:
-        """Return a run of records, with nothing to be done."""
+        """Return a stretch of records, with nothing to be done."""
         return self.read(start, stop), []
 
     def read(self, start: int, stop: int) -> NDArray[np.int16]:
-        """Return the features of a run of records: a view."""
+        """Return the features of a stretch of records: a view."""
         return self.features[start:stop]
 
     def digest(self) -> bytes:
         """Return a SHA-256 of the records; it binds the keys and is never published."""
-        runs = _runs(0, self.count, self.run_records)
-        digests = [_batch_digest(self.features[a:b]) for a, b in runs]
+        stretches = _stretches(0, self.count, self.stretch_records)
+        digests = [_batch_digest(self.features[a:b]) for a, b in stretches]
         return self._digest(self.features.shape, digests)
 
     def sampled(self, stream: KeyStream, max_records_per_unit: int) -> BoundedRecords:
@@ -228,7 +228,7 @@ class BoundedRecords(_Common):
 class StreamedRecords(_Common):
     """Private records that are read and bounded anew each time, and checked to be the same.
 
-    Nothing of them is kept but their labels and a SHA-256 of every run of ``batch_records``.
+    Nothing of them is kept but their labels and a SHA-256 of every stretch of ``batch_records``.
     """
 
     source: Source
@@ -242,12 +242,12 @@ class StreamedRecords(_Common):
         return self.source.shape[1]
 
     @property
-    def run_records(self) -> int:
+    def stretch_records(self) -> int:
         """Number of records that are hashed together."""
         return batch_records(self.num_features)
 
     def read(self, start: int, stop: int) -> NDArray[np.int16]:
-        """Read the features of a run of records; ``start`` is a multiple of ``run_records``.
+        """Read the features of a stretch of records; ``start`` is a multiple of ``stretch_records``.
 
         Raises:
             InvalidInputError: The records are not those that were there at first.
@@ -259,14 +259,14 @@ class StreamedRecords(_Common):
         return out
 
     def load(self, start: int, stop: int) -> tuple[NDArray[np.int16], list[Callable[[], None]]]:
-        """Return an array for a run of records, as :meth:`read`, and the tasks that fill it."""
-        size = self.run_records
+        """Return an array for a stretch of records, as :meth:`read`, and the tasks that fill it."""
+        size = self.stretch_records
         if start % size or (stop % size and stop != self.count):
             raise ValueError(f"records {start} to {stop} are no whole batches of {size}")
         out = np.empty((stop - start, self.num_features), dtype=np.int16)
 
         def fill(first: int, last: int) -> None:
-            for a, b in _runs(first, last, size):
+            for a, b in _stretches(first, last, size):
                 here = out[a - start : b - start]
                 blank = self.blank[a:b].copy()  # which was settled when they were first read
                 _bound(self.source, a, b, blank, self.feature_grid, here)
@@ -275,7 +275,7 @@ class StreamedRecords(_Common):
 
         if self.source.in_order:
             return out, [partial(fill, start, stop)]
-        return out, [partial(fill, a, b) for a, b in _runs(start, stop, size)]
+        return out, [partial(fill, a, b) for a, b in _stretches(start, stop, size)]
 
     def digest(self) -> bytes:
         """Return a SHA-256 of the records; it binds the keys and is never published."""
@@ -316,30 +316,30 @@ class TransformedRecords(_Common):
     in_memory = False
 
     @property
-    def run_records(self) -> int:
+    def stretch_records(self) -> int:
         """Number of records that are hashed together."""
-        return self.original.run_records
+        return self.original.stretch_records
 
     def read(self, start: int, stop: int) -> NDArray[np.int16]:
-        """Read and transform a run of records."""
+        """Read and transform a stretch of records."""
         out, tasks = self.load(start, stop)
         for task in tasks:
             task()
         return out
 
     def load(self, start: int, stop: int) -> tuple[NDArray[np.int16], list[Callable[[], None]]]:
-        """Return an array for a run of records, and the tasks that fill it."""
+        """Return an array for a stretch of records, and the tasks that fill it."""
         out = np.empty((stop - start, self.num_features), dtype=np.int16)
-        size = self.run_records
+        size = self.stretch_records
 
-        def fill(run: int) -> None:
-            # Wider vectors count in smaller shards: only whole runs of the original can be read.
-            first, last = run * size, min((run + 1) * size, self.count)
+        def fill(stretch: int) -> None:
+            # Wider vectors count in smaller shards: only whole stretches of the original can be read.
+            first, last = stretch * size, min((stretch + 1) * size, self.count)
             a, b = max(start, first), min(stop, last)
             features = self.original.read(first, last)[a - first : b - first]
             self.transform(features, self.blank[a:b], out[a - start : b - start])
 
-        return out, [partial(fill, run) for run in range(start // size, -(-stop // size))]
+        return out, [partial(fill, stretch) for stretch in range(start // size, -(-stop // size))]
 
     def digest(self) -> bytes:
         """Return the digest of the records before."""
@@ -350,7 +350,7 @@ class TransformedRecords(_Common):
         raise ValueError("these records have no units")
 
 
-def _runs(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
+def _stretches(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
     for first in range(start, stop, size):
         yield first, min(first + size, stop)
 
@@ -360,7 +360,7 @@ def _batch_digest(features: NDArray[np.int16]) -> bytes:
 
 
 class _BadCells(NamedTuple):
-    """Cells of a run that are no finite numbers: for each column how many, and the first."""
+    """Cells of a stretch that are no finite numbers: for each column how many, and the first."""
 
     column: int
     num_cells: int
@@ -376,7 +376,7 @@ def _bound(
     grid: FixedPoint,
     out: NDArray[np.int16],
 ) -> tuple[int, list[_BadCells]]:
-    """Read a run of records and bound it; return how many were clipped, and what is wrong with it.
+    """Read a stretch of records and bound it; return how many were clipped, and what is wrong with it.
 
     Those that ``blank`` says become zero, and those with a NaN or an infinity do and are added to
     ``blank``.

@@ -16,6 +16,10 @@ from privmix.report.measurements import LedgerFacts, Measure
 
 _MOST_CERTIFICATE = 1_000_000  # characters of it that are shown
 _BLANK = "to be filled in"
+_SUBJECTS = {  # of an audit, unless it is of this very certificate
+    "same_parameters": "It ran the code by the same parameters, for a plan or for another certificate.",
+    "unknown": "It does not say what was audited.",
+}
 
 
 def budget(ledgers: Sequence[LedgerFacts]) -> Content:
@@ -158,6 +162,8 @@ def attacks_and_audits(facts: ReportFacts) -> Content:
         ),
         h("ul", [h("li", line) for line in found.findings]) if found.findings else None,
     ]
+    if (subject := _SUBJECTS.get(found.subject)) is not None:
+        parts.append(h("p", subject))
     if not found.same_claim:
         parts.append(
             h(
@@ -285,7 +291,7 @@ def registry_entry(facts: ReportFacts) -> Content:
         h(
             "p",
             "In the shape of OpenDP's registry of deployments of differential privacy; null is a blank, to "
-            "be filled in by whoever sends it.",
+            "be filled in by the sender.",
         ),
         h("details", h("summary", "The entry"), code_box(text, "registry entry", long=True)),
     ]

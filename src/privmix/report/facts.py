@@ -93,6 +93,7 @@ class ReportFacts(FrozenModel):
         alternatives: Plans that were not taken, and the one that was, the best first; empty where the
             rule has none.
         digest: SHA-256 of the certificate.
+        parameters_digest: SHA-256 of the parameters that it states, which an audit names as well.
         signature: What vouches for where it comes from.
         checks: Shell commands that check the folder, by what they check.
         ledger: What ledgers say of it; private to the data holder.
@@ -119,6 +120,7 @@ class ReportFacts(FrozenModel):
     plan: tuple[tuple[str, str], ...]
     alternatives: tuple[OtherPlan, ...] = ()
     digest: str
+    parameters_digest: str
     signature: Origin
     checks: dict[str, str]
     ledger: tuple[LedgerFacts, ...] = ()
@@ -166,7 +168,8 @@ def report_facts(
     if evaluation is not None:
         beside["utility"] = read_utility(evaluation)
     if audit is not None:
-        beside["audit"] = read_audit(audit, facts.guarantee.epsilon)
+        claim = facts.guarantee.epsilon, facts.digest, facts.parameters_digest
+        beside["audit"] = read_audit(audit, *claim)
     if ledger is not None:
         beside["ledger"] = read_ledger(ledger, facts.digest)
     facts = facts.model_copy(update=beside)
@@ -237,7 +240,7 @@ def _sound(
 ) -> Origin:
     """Return the origin of what verifies, or would but for its stamp; refuse everything else."""
     if outcome.digest != digest:
-        _validate.fail(str(path), "a folder that stays as it is", "one that changed meanwhile")
+        _validate.fail(str(path), "a folder that does not change meanwhile", "one that changed")
     reasons = [one for one in outcome.reasons if one not in certificate.not_private()]
     if reasons:
         more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
@@ -262,6 +265,7 @@ def _shared(
         "tradeoff_curve": curve,
         "attacker": tuple(_gain(curve, rate) for rate in FALSE_ALARMS * certificate.private),
         "digest": digest,
+        "parameters_digest": certificate.to_plan().parameters_digest(),
         "signature": signature,
         "checks": _checks(digest, signature),
         "certificate": certificate.to_bytes().decode(),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from privmix import _validate
 from privmix._validate import FrozenModel, printable
@@ -17,6 +18,7 @@ _MOST_LINES = 20
 _ROUNDING = 1e-9  # between a score and an end of its interval that are the same
 _VERDICTS = ("consistent", "violated")  # of ``privmix.auditing.AuditReport``
 _LONGEST_TEXT = 300
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 # Scores in [0, 1] of ``privmix.learners.scores``, and those that are so for each class.
 _SHARES = (
     "accuracy",
@@ -69,6 +71,8 @@ class Audit(FrozenModel):
         findings: Why, as the audit has it; perhaps nothing.
         contradicts: Whether it is violated, or the lower bound is above the certified epsilon.
         same_claim: Whether the claim is the certified epsilon.
+        subject: What was audited: ``this`` certificate; ``same_parameters``, a plan or another release or
+            model by the same parameters; ``unknown`` where the audit does not say.
 
     """
 
@@ -79,6 +83,7 @@ class Audit(FrozenModel):
     findings: tuple[str, ...]
     contradicts: bool
     same_claim: bool
+    subject: Literal["this", "same_parameters", "unknown"] = "unknown"
 
 
 class LedgerFacts(FrozenModel):
@@ -165,17 +170,21 @@ def _interval(path: str | Path, key: str, value: float, ends: object) -> tuple[f
     return low, high
 
 
-def read_audit(path: str | Path, epsilon: float) -> Audit:
+def read_audit(path: str | Path, epsilon: float, digest: str, parameters_digest: str) -> Audit:
     """Read what ``privmix audit`` wrote: ``epsilon``, ``lower_bound``, ``confidence`` and ``verdict``.
 
-    ``findings``, a list of texts, may be there as well; everything else is left alone.
+    ``findings``, a list of texts, may be there as well, and digests of what was audited; everything else
+    is left alone.
 
     Args:
         path: The file.
         epsilon: The certified epsilon, which it is compared with.
+        digest: Of the certificate.
+        parameters_digest: Of the parameters that the certificate states.
 
     Raises:
-        InvalidInputError: Not such a file, another verdict, or a number out of range.
+        InvalidInputError: Not such a file, another verdict, a number out of range, or an audit of
+            something else.
 
     """
     data = _read(path, "the JSON of an audit")
@@ -194,7 +203,37 @@ def read_audit(path: str | Path, epsilon: float) -> Audit:
         findings=tuple(printable(one, _LONGEST_TEXT) for one in findings[:_MOST_LINES]),
         contradicts=low > epsilon or verdict == "violated",
         same_claim=math.isclose(claim, epsilon, rel_tol=1e-5),
+        subject=_subject(path, data, digest, parameters_digest),
     )
+
+
+def _subject(
+    path: str | Path, data: dict[str, Any], digest: str, parameters_digest: str
+) -> Literal["this", "same_parameters", "unknown"]:
+    """Say what an audit was of; refuse what says that it was of something else."""
+    certificate, parameters = (
+        _digest(f"{path}: {name}", data.get(name))
+        for name in ("certificate_digest", "parameters_digest")
+    )
+    if parameters not in (None, parameters_digest):
+        allowed = f"{parameters_digest}, of the parameters that this certificate states"
+        _validate.fail(f"{path}: parameters_digest", allowed, parameters)
+    if certificate == digest:
+        return "this"
+    if parameters is not None:
+        return "same_parameters"
+    if certificate is not None:
+        allowed = f"{digest}, of this certificate"
+        _validate.fail(f"{path}: certificate_digest", allowed, certificate)
+    return "unknown"
+
+
+def _digest(position: str, value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+        _validate.fail(position, "64 hexadecimal digits", repr(value)[:80])
+    return value
 
 
 def read_ledger(path: str | Path, digest: str) -> tuple[LedgerFacts, ...]:

@@ -136,7 +136,7 @@ def how_to_check(facts: ReportFacts) -> Content:
         h(
             "p",
             "For this report the files were compared with the certificate, and everything in the "
-            "certificate was computed anew. This does not show who made it: whoever can change all files "
+            "certificate was computed anew. This does not show who made it: anyone who can change all files "
             "can change the certificate, too.",
         ),
         h("p", h("strong", "Origin: "), sentence(facts.signature.statement)),

@@ -77,7 +77,7 @@ def not_protected(certificate: Certificate | ModelCertificate) -> tuple[str, ...
         "and every number in the certificate.",
         _unit_limit(certificate),
         "Other publications from the same records: their losses add up. A ledger keeps account of them.",
-        "The original records: whoever can read them where they are kept learns all of it. This is "
+        "The original records: anyone who can read them where they are kept learns all of it. This is "
         "about what is published.",
         "Choices made by looking at the records before they were mixed: which records to take, say, or "
         "which limits to set.",

@@ -122,7 +122,7 @@ def _on_grid(weights: Matrix) -> Weights:
 
 
 def _chunks(rows: Iterable[NDArray[np.float32]]) -> Iterator[Matrix]:
-    """Regroup rows in runs of one size, whatever the runs they come in."""
+    """Regroup rows in stretches of one size, whatever the stretches they come in."""
     waiting: list[NDArray[np.float32]] = []
     count = 0
     for some in rows:

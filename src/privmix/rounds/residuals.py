@@ -75,26 +75,28 @@ class Rounds:
                 if number + 1 < len(shards):
                     following = load(shards[number + 1])
                 add = partial(self._add, values, self._records.labels[start:stop], weights)
-                for part in pool.map(add, self._shares(stop - start, threads)):
-                    total += part
+                for summed in pool.map(add, self._shares(stop - start, threads)):
+                    total += summed
         return total
 
     def _shares(self, count: int, threads: int) -> list[list[slice]]:
-        """Divide the runs of a shard among threads."""
+        """Divide the stretches of a shard among threads."""
         size = batch_records(self.config.num_features)
-        runs = [slice(start, start + size) for start in range(0, count, size)]
-        return [share for i in range(threads) if (share := runs[i::threads])]
+        stretches = [slice(start, start + size) for start in range(0, count, size)]
+        return [share for i in range(threads) if (share := stretches[i::threads])]
 
     def _add(
         self,
         values: NDArray[np.int16],
         labels: NDArray[Any],
         weights: Weights,
-        runs: Sequence[slice],
+        stretches: Sequence[slice],
     ) -> Sums:
         total = np.zeros(weights.shape, dtype=np.int64)
-        for run in runs:
-            add_residuals(values[run], labels[run], weights, self._score_unit, self.config, total)
+        for stretch in stretches:
+            add_residuals(
+                values[stretch], labels[stretch], weights, self._score_unit, self.config, total
+            )
         return total
 
     @property

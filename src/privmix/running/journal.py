@@ -15,6 +15,7 @@ import shutil
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -284,16 +285,32 @@ class RunFolder:
         sync(self.out.parent)
 
 
+@dataclass(frozen=True)
+class RunTerms:
+    """Where a run makes its folder, whether it is resumed, and how it is charged.
+
+    Attributes:
+        out: The folder, which :func:`check_out` accepts.
+        resume: Go on with a run that was cut off.
+        charge: Charges the run, by its name, before the key is drawn, and whenever it is resumed;
+            told the digest before the folder gets its name.
+        test_seed: A key for tests.
+
+    """
+
+    out: Path
+    resume: bool = False
+    charge: Charge | None = None
+    test_seed: int | None = None
+
+
 def make_once(
-    out: Path,
+    terms: RunTerms,
     begun: Journal,
     make: Callable[[RunFolder, Journal], str],
     finish: Callable[[RunFolder], None],
     *,
     prepare: Callable[[RunFolder], None] | None = None,
-    resume: bool = False,
-    charge: Charge | None = None,
-    test_seed: int | None = None,
 ) -> None:
     """Make a release folder in a run that is charged once, and gives the same bits if resumed.
 
@@ -303,34 +320,31 @@ def make_once(
 
     At each such point the run knows its plan and records, its name in a ledger, and whether one is
     charged: by the journal, and once that is gone by ``Sealed``, which is on the disk before and goes
-    after the folder has its name. So whatever ledger a call names, on resuming too, has admitted and
+    after the folder has its name. So every ledger that a call names, on resuming too, has admitted and
     charged the run before the folder gets its name; where it refuses, the run stays as it is.
 
     Args:
-        out: The folder, which :func:`check_out` accepts.
+        terms: Where the folder goes, whether a run is resumed, and how it is charged.
         begun: The journal of a run that starts.
         make: Writes the files that are not there yet and seals the folder, given the key; returns
             the certificate's digest. It is called again if the run was cut off before the end of the
             key.
         finish: Checks the sealed folder without the key; called again if the run was cut off.
         prepare: Refuses, before the charge, what cannot be made; called again on resuming.
-        resume: Go on with a run that was cut off.
-        charge: Charges the run, by its name, before the key is drawn, and whenever it is resumed;
-            told the digest before the folder gets its name.
-        test_seed: A key for tests.
 
     Raises:
         InvalidInputError: Nothing to resume, or something and no ``resume``; other plan or records
             than the run was begun with; a charge that is refused. Nothing is drawn then.
 
     """
+    out, charge = terms.out, terms.charge
     with RunFolder(out) as run:
         check_out(out)  # again: another run may just have finished
         new = not run.is_unfinished
-        if not new and not resume:
+        if not new and not terms.resume:
             allowed = f"resume (--resume), or a new start after removing {run.folder}"
             _validate.fail(f"out={out}", allowed, "a new run beside one that was cut off")
-        if new and resume:
+        if new and terms.resume:
             _validate.fail(f"out={out}", "a run that was cut off", _validate.NOTHING_TO_RESUME)
         if new:
             run.begin(begun.model_copy(update={"charged": charge is not None}))
@@ -339,7 +353,7 @@ def make_once(
                 journal = run.read(begun.context)
                 if prepare is not None:
                     prepare(run)
-                journal = _with_key(run, journal, charge, test_seed)
+                journal = _with_key(run, journal, terms)
             except _validate.InvalidInputError:
                 if new:  # refused: nothing is charged, and nothing is drawn
                     run.abandon()
@@ -347,7 +361,7 @@ def make_once(
             sealed = journal.sealed(make(run, journal))
         else:
             sealed = run.read_sealed(begun.context)
-            _charge(run, sealed, charge, test_seed)
+            _charge(run, sealed, terms)
             sealed = sealed.model_copy(update={"charged": charge is not None})
         run.write_sealed(sealed)
         if charge is not None:
@@ -358,12 +372,11 @@ def make_once(
         run.publish()
 
 
-def _with_key(
-    run: RunFolder, journal: Journal, charge: Charge | None, test_seed: int | None
-) -> Journal:
+def _with_key(run: RunFolder, journal: Journal, terms: RunTerms) -> Journal:
     """Charge a run; then draw its key, once."""
-    _charge(run, journal, charge, test_seed)
-    if charge is not None and not journal.charged:  # first named on resuming
+    _charge(run, journal, terms)
+    test_seed = terms.test_seed
+    if terms.charge is not None and not journal.charged:  # first named on resuming
         journal = journal.model_copy(update={"charged": True})
         run.write(journal)
     if journal.secret is not None:
@@ -375,16 +388,16 @@ def _with_key(
     return journal
 
 
-def _charge(run: RunFolder, facts: RunFacts, charge: Charge | None, test_seed: int | None) -> None:
+def _charge(run: RunFolder, facts: RunFacts, terms: RunTerms) -> None:
     """Charge a run, once by its name however often it is resumed."""
-    if charge is None:
+    if terms.charge is None:
         if facts.charged:
             _validate.fail(f"resuming {run.out}", "the ledger it was begun with", "none")
         return
-    if not facts.private or test_seed is not None:
+    if not facts.private or terms.test_seed is not None:
         allowed = "no ledger for a run with a test seed or for research, which protects nobody"
         _validate.fail("ledger", allowed, "one")
-    charge(facts.run_id)
+    terms.charge(facts.run_id)
 
 
 def lock_folder(folder: Path, out: Path) -> int:
@@ -393,7 +406,7 @@ def lock_folder(folder: Path, out: Path) -> int:
     Returns a descriptor, to be closed when the folder is no longer used.
 
     Raises:
-        InvalidInputError: A place that cannot be written to, or another run that has the folder.
+        InvalidInputError: A path that cannot be written to, or another run that has the folder.
 
     """
     path = folder / _LOCK_NAME
@@ -403,7 +416,7 @@ def lock_folder(folder: Path, out: Path) -> int:
         check_private(folder, out)
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        _validate.fail(f"out={out}", "a place in a writable folder", error.strerror)
+        _validate.fail(f"out={out}", "a path in a writable folder", error.strerror)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The run that had it may have removed the folder meanwhile, and a third begun in a new one.
@@ -445,12 +458,12 @@ def check_private(folder: Path, out: Path) -> None:
 def check_out(out: str | Path) -> Path:
     """Return the absolute path of a release folder that can be made, or fail."""
     try:
-        return _free_place(out)
+        return _free_path(out)
     except OSError as error:  # a name that is too long, a folder that is shut
-        _validate.fail(f"out={out}", "a place in a writable folder", error.strerror)
+        _validate.fail(f"out={out}", "a path in a writable folder", error.strerror)
 
 
-def _free_place(out: str | Path) -> Path:
+def _free_path(out: str | Path) -> Path:
     path = Path(out).absolute()
     free = "a folder that does not exist yet or is empty"
     if path.is_symlink():
@@ -460,7 +473,7 @@ def _free_place(out: str | Path) -> Path:
     if path.is_dir() and any(path.iterdir()):
         _validate.fail(f"out={out}", free, "a folder with files in it")
     if not path.parent.is_dir():
-        _validate.fail(f"out={out}", "a place in an existing folder", "no such folder")
+        _validate.fail(f"out={out}", "a path in an existing folder", "no such folder")
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        _validate.fail(f"out={out}", "a place in a writable folder", "one that is not writable")
+        _validate.fail(f"out={out}", "a path in a writable folder", "one that is not writable")
     return path

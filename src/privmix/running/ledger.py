@@ -467,10 +467,10 @@ def _wrong_costs(books: dict[str, Balance]) -> list[str]:
         past = balance.model_copy(update={"charges": (), "refusal": None})
         for charge in balance.charges:
             due = past.cost_of(charge.event, existing=charge.existing)
-            for part in ("epsilon_alone", "epsilon_spent", "epsilon_planned"):
-                stated, least = getattr(charge, part), getattr(due, part)
+            for name in ("epsilon_alone", "epsilon_spent", "epsilon_planned"):
+                stated, least = getattr(charge, name), getattr(due, name)
                 if stated is not None and (least is None or stated < least * (1 - _TOLERANCE)):
-                    found.append(f"entry {charge.number}: {part} is {stated}, but it is {least}")
+                    found.append(f"entry {charge.number}: {name} is {stated}, but it is {least}")
             past = past.with_charge(charge)
     return found
 

@@ -300,9 +300,9 @@ def within(epsilon: float | None, limit: float) -> bool:
 def described(event: Event) -> str:
     """Return the mechanisms of an event in short, with the unit where it is not a record."""
     inner, size = per_record(event)
-    parts = simple_events(inner)
-    names = list(dict.fromkeys(part.mechanism for part in parts))
-    text = " + ".join(names) + f" x {sum(part.count for part in parts)}"
+    simple = simple_events(inner)
+    names = list(dict.fromkeys(event.mechanism for event in simple))
+    text = " + ".join(names) + f" x {sum(event.count for event in simple)}"
     whose = "" if event.unit == RECORD else f", {event.unit} of up to {size} records"
     return f"{text}, {event.neighboring_relation}{whose}"
 

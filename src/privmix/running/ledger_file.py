@@ -33,7 +33,7 @@ class LedgerFile:
         path: SQLite file; made if it is not there, readable by its owner alone.
 
     Raises:
-        InvalidInputError: A place that cannot be written to, a file that is no ledger, or one of
+        InvalidInputError: A path that cannot be written to, a file that is no ledger, or one of
             another format.
 
     """
@@ -47,7 +47,7 @@ class LedgerFile:
             try:
                 self.path.touch(mode=0o600)
             except OSError as error:
-                _validate.fail(self.position, "a place in a writable folder", error.strerror)
+                _validate.fail(self.position, "a path in a writable folder", error.strerror)
         if not self.path.is_file():
             _validate.fail(self.position, "a file", "something else")
         if self.path.stat().st_size:

@@ -78,10 +78,10 @@ def parse_bytes(position: str, text: str | int) -> int:
     """
     if isinstance(text, str):
         match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([A-Za-z]*)\s*", text)
-        unit = _UNITS.get(match[2].upper()) if match else None
-        if match is None or unit is None:
+        factor = _UNITS.get(match[2].upper()) if match else None
+        if match is None or factor is None:
             _validate.fail(position, "a size such as 800MB, 1.5GB or 2GiB", repr(text))
-        text = int(float(match[1]) * unit)
+        text = int(float(match[1]) * factor)
     return _validate.integer(position, text)
 
 

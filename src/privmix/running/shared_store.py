@@ -45,7 +45,7 @@ class Files(Protocol):
         """Where they are."""
 
     def make(self) -> None:
-        """Make the place, if it needs to be made."""
+        """Make the store, if it needs to be made."""
 
     def put(self, name: str, content: bytes) -> None:
         """Write or replace a file, in one step."""
@@ -183,7 +183,7 @@ class SharedStore(NamedTuple):
             found = self._whole_files()
             claimed = self.files.get(CLAIM_NAME) == self.token.encode()
             if found and not claimed:
-                allowed = "an empty place, or that of the run to resume"
+                allowed = "an empty store, or that of the run to resume"
                 _validate.fail(self.position, allowed, f"{found[0]} and others: {len(found)} files")
             self.files.put(CLAIM_NAME, self.token.encode())
 
@@ -209,7 +209,7 @@ class SharedStore(NamedTuple):
         except _validate.InvalidInputError:
             raise
         except Exception as error:
-            allowed = "a place that can be read and written"
+            allowed = "a store that can be read and written"
             _validate.fail(self.position, allowed, f"{type(error).__name__}: {error}")
 
     def problem(self) -> str | None:
@@ -217,7 +217,7 @@ class SharedStore(NamedTuple):
         probe = f".{fresh_name()}{_UNFINISHED}"
         try:
             if self.files.get(CLAIM_NAME) != self.token.encode():
-                return "another place of that name, or another run's"
+                return "another store of that name, or another run's"
             self.files.put(probe, b"probe")
             self.files.remove(probe)
         except Exception as error:  # of whatever library the store needs
@@ -240,7 +240,7 @@ class SharedStore(NamedTuple):
                     _validate.fail(self.position, "files of this run alone", name)
             if self.files.get(CLAIM_NAME) != self.token.encode():
                 _validate.fail(
-                    self.position, "a place for this run alone", "another's claim, or none"
+                    self.position, "a store for this run alone", "another's claim, or none"
                 )
             return [name for name, due in digests.items() if self.files.digest(name) != due]
 
@@ -332,7 +332,7 @@ def store_location(store: str | Path) -> str:
     if not found or scheme in ("file", "local"):
         path = Path(rest if found else text).absolute()
         if not path.parent.is_dir():
-            _validate.fail(f"store={store}", "a place in an existing folder", "no such folder")
+            _validate.fail(f"store={store}", "a path in an existing folder", "no such folder")
         return str(path)
     if scheme not in OBJECT_STORES:
         kinds = ", ".join(f"{kind}://" for kind in OBJECT_STORES)

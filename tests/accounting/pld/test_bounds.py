@@ -11,6 +11,7 @@ from privmix.accounting import (
     GaussianEvent,
     PoissonGaussianEvent,
     SignedGaussianEvent,
+    UniformGaussianEvent,
     account,
     gdp_delta,
     gdp_epsilon,
@@ -265,3 +266,14 @@ def test_both_directions_of_neighbours_count(true_delta):
     _, upper = epsilon_bounds(event, 1e-5)
     assert true_delta(event, upper) <= 1e-5 * (1 + 1e-7)
     assert true_delta(event, 0.99 * upper) > 1e-5
+
+
+def test_bounds_of_very_many_steps_do_not_jump_with_the_noise():
+    """A hundred million steps fit into no fine lattice; what is coarser changes little by little."""
+
+    def upper(noise):
+        sizes = {"num_records": 10**8, "mix_size": 64, "count": 10**8}
+        return epsilon_upper(UniformGaussianEvent(noise_multiplier=noise, **sizes), [1e-5])[0]
+
+    found = [upper(noise) for noise in (0.65290, 0.65295, 0.65300)]
+    assert max(found) < 1.03 * min(found)

@@ -102,7 +102,7 @@ class AllocationStep:
         first = math.floor(float(loss[0]) / spacing)
         size = math.ceil(float(loss[-1]) / spacing) - first + 2
         if size > MAX_LATTICE:
-            raise TooManyPointsError
+            raise TooManyPointsError(size, MAX_LATTICE)
         index = np.floor(loss / spacing).astype(np.int64)
         above = np.clip(loss - spacing * index, 0.0, spacing)
         # Q-mass m at z moves to the points around it, its P-mass z m kept.

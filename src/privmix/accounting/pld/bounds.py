@@ -27,7 +27,13 @@ from privmix.accounting.events import (
 )
 from privmix.accounting.gdp import gdp_delta, gdp_epsilon
 from privmix.accounting.pld.allocation import AllocationStep
-from privmix.accounting.pld.composition import LOG_ORDERS, Composition, Tilted, largest_gain
+from privmix.accounting.pld.composition import (
+    LOG_ORDERS,
+    MAX_WINDOW,
+    Composition,
+    Tilted,
+    largest_gain,
+)
 from privmix.accounting.pld.lattice import (
     LARGEST_EXPONENT,
     DoesNotFitError,
@@ -47,6 +53,7 @@ _ACCURACY = 2e-4  # relative error of epsilon that the lattice may cause, roughl
 _NEGLIGIBLE_DELTA = 1e-15  # where delta is asked for: the smallest that is resolved
 _WANTED_GAP = 2e-3  # relative distance of two bounds at which they are refined no further
 _TRIES = 3
+_SPARE = 1.02  # the composed loss of a coarser lattice is a little wider
 _LOST_SHARE = 1e-4  # share of delta spent on outcomes beyond the lattice
 _LEAST_NOISE = 0.05  # of random allocation: with less, secret rows save next to nothing
 _LEAST_SAMPLED_NOISE = 2e-3
@@ -164,11 +171,15 @@ def _problem(event: SimpleEvent | ComposedEvent) -> _Problem:
     return _Problem(math.sqrt(square), tuple(steps), is_exact)
 
 
-def _spacing(steps: tuple[tuple[Step, int], ...], reach: float, delta: float) -> float:
-    """Spacing of the lattice for a relative error of epsilon of about ``_ACCURACY``.
+def _spacing(
+    steps: tuple[tuple[Step, int], ...], reach: float, delta: float
+) -> tuple[float, float]:
+    """Spacing of the lattice for a relative error of epsilon of about ``_ACCURACY``, and the least to try.
 
     Moving mass to lattice points raises the variance of a step's loss by at most spacing^2 / 4,
     hence log E exp(order L) by spacing^2 order^2 / 8 and epsilon by count * order spacing^2 / 8.
+    Below the least the composed loss, tilted as ``delta`` asks for, would take too many points. It changes
+    with the event as little by little as the event does: searches meet no jumps.
     """
     total = sum(count for _, count in steps)
     variance = sum(count * step.variance(reach) for step, count in steps)
@@ -179,7 +190,8 @@ def _spacing(steps: tuple[tuple[Step, int], ...], reach: float, delta: float) ->
     order, epsilon = coarse.chernoff(delta)
     wanted = math.sqrt(8.0 * _ACCURACY * max(epsilon, 0.0) / (total * order))
     finest, coarsest = deviation / 64.0, deviation / 8.0
-    return min(max(wanted, finest), coarsest)
+    low, high = coarse.window(order)
+    return min(max(wanted, finest), coarsest), float(_SPARE * (high - low) / MAX_WINDOW)
 
 
 def _reach(steps: Iterable[tuple[Step, int]], delta: float) -> float:
@@ -208,12 +220,15 @@ def _compose(
 
 
 def _with_coarsening(compute: Callable[[float], _T], spacing: float) -> tuple[_T, float]:
-    """``compute(spacing)`` with the finest spacing that fits; the spacing is returned too."""
+    """``compute(spacing)`` with the spacing, doubled until it fits; that spacing is returned too."""
+    least = spacing
     while spacing < LARGEST_EXPONENT:
-        try:
-            return compute(spacing), spacing
-        except TooManyPointsError:
-            spacing *= 2.0
+        if spacing >= least:
+            try:
+                return compute(spacing), spacing
+            except TooManyPointsError as error:
+                least = error.factor * spacing
+        spacing *= 2.0
     raise DoesNotFitError
 
 
@@ -237,14 +252,15 @@ def epsilon_bounds(event: SimpleEvent | ComposedEvent, delta: float) -> tuple[fl
         composition = _compose(steps, spacing, reach, upper)
         return max(_direction_epsilon(d, delta, upper) for d in composition.directions)
 
-    upper, spacing = _with_coarsening(lambda h: bound(h, True), _spacing(steps, reach, delta))
+    wanted, least = _spacing(steps, reach, delta)
+    upper, spacing = _with_coarsening(lambda h: bound(h, True), max(wanted, least))
     lower = 0.0
     for _ in range(_TRIES if problem.is_exact else 0):
         found, used = _with_coarsening(lambda h: bound(h, False), spacing)
         lower = max(lower, found)
-        if lower >= (1.0 - _WANTED_GAP) * upper or used > spacing:
+        if lower >= (1.0 - _WANTED_GAP) * upper or used > spacing or spacing <= least:
             break
-        spacing /= 3.0
+        spacing = max(spacing / 3.0, least)
     return lower, upper
 
 
@@ -263,14 +279,16 @@ def epsilon_upper(
     reach = _reach(problem.all_steps, min(deltas))
     _check_fit(problem.all_steps, reach)
     ends = {min(deltas), max(deltas)}
-    spacing = min(_spacing(problem.all_steps, reach, delta) for delta in ends)
+    wanted, leasts = zip(
+        *(_spacing(problem.all_steps, reach, delta) for delta in ends), strict=True
+    )
 
     def bounds(spacing: float) -> list[float]:
         composition = _compose(problem.all_steps, spacing, reach, upper=True)
         directions = composition.directions
         return [max(_direction_epsilon(d, delta, True) for d in directions) for delta in deltas]
 
-    return _with_coarsening(bounds, spacing)[0]
+    return _with_coarsening(bounds, max(*leasts, min(wanted)))[0]
 
 
 @_none_if_unfit
@@ -283,7 +301,7 @@ def reverse_log_moments(event: SignedGaussianEvent, orders: Array) -> Array | No
     step, reach = _step_of(event), 12.0
     _check_fit(((step, 1),), reach)
     lattice, _ = _with_coarsening(
-        lambda spacing: step.upper(spacing, reach), _spacing(((step, 1),), reach, 1e-6)
+        lambda spacing: step.upper(spacing, reach), _spacing(((step, 1),), reach, 1e-6)[0]
     )
     backward = lattice.reversed()
     powers = [log_sum_exp(backward.log_masses + (a - 1.0) * backward.losses) for a in orders]
@@ -308,7 +326,7 @@ def delta_bounds(event: SimpleEvent | ComposedEvent, epsilon: float) -> tuple[fl
         directions = composition.directions
         return max(_direction_delta(direction, epsilon, upper) for direction in directions)
 
-    spacing = _spacing(problem.all_steps, reach, 1e-6)
+    spacing, _ = _spacing(problem.all_steps, reach, 1e-6)
     lower, upper = 0.0, 1.0
     for _ in range(_TRIES):
         found, used = _with_coarsening(lambda h: bound(h, True), spacing)
@@ -353,7 +371,7 @@ def delta_profile(event: SimpleEvent | ComposedEvent, epsilons: Array) -> Array 
         directions = composition, composition.reversed()
         return np.maximum(*(_direction_profile(d, epsilons) for d in directions))
 
-    return _with_coarsening(profile, _spacing(problem.all_steps, reach, 1e-6))[0]
+    return _with_coarsening(profile, _spacing(problem.all_steps, reach, 1e-6)[0])[0]
 
 
 def delta_curve(event: SimpleEvent | ComposedEvent) -> Callable[[float], float]:
@@ -376,7 +394,7 @@ def delta_curve(event: SimpleEvent | ComposedEvent) -> Callable[[float], float]:
 
     try:
         _check_fit(problem.all_steps, reach)
-        wanted = _spacing(problem.all_steps, reach, 1e-6)
+        wanted, _ = _spacing(problem.all_steps, reach, 1e-6)
         directions, spacing = _with_coarsening(composed, wanted)
     except DoesNotFitError:
         return lambda _: 1.0
@@ -395,10 +413,11 @@ def delta_curve(event: SimpleEvent | ComposedEvent) -> Callable[[float], float]:
         while True:
             try:
                 return max(of_direction(0, epsilon), of_direction(1, epsilon))
-            except TooManyPointsError:
+            except TooManyPointsError as error:
+                factor = max(2.0, error.factor)
                 tilts.clear()
             try:
-                directions, spacing = _with_coarsening(composed, 2.0 * spacing)
+                directions, spacing = _with_coarsening(composed, factor * spacing)
             except DoesNotFitError:
                 return 1.0
 

@@ -15,7 +15,7 @@ from privmix.accounting.search import minimum
 
 MACHINE = float(np.finfo(np.float64).eps)
 LOG_ORDERS = math.log(1e-9), math.log(1e7)  # where the tilt is searched
-_MAX_WINDOW = 2**20  # of the composed loss: what 10^7 rows take, and transformed soon enough
+MAX_WINDOW = 2**20  # of the composed loss: what 10^7 rows take, and transformed soon enough
 _ALIASED = 1e-9  # tilted mass allowed outside the window of the transform
 
 
@@ -99,7 +99,7 @@ class Composition:
         """Log E_P[exp(order * loss)] over finite losses."""
         if order not in self.cache:
             self.cache[order] = sum(
-                count * log_sum_exp(part.log_masses + order * part.losses)
+                count * log_sum_exp(part.log_tilted(order), overwrite=True)
                 for part, count in self.parts
             )
         return self.cache[order]
@@ -120,19 +120,18 @@ class Composition:
     def tilted(self, order: float) -> Tilted:
         """Compose by Fourier transform the distribution tilted by ``order``."""
         log_scale = self.log_mgf(order)
-        low, high = self._window(order)
+        low, high = self.window(order)
         spacing = self.parts[0][0].spacing
         size = math.ceil((high - low) / spacing) + 2
-        if size > _MAX_WINDOW:
-            raise TooManyPointsError
+        if size > MAX_WINDOW:
+            raise TooManyPointsError(size, MAX_WINDOW)
         size = int(fft.next_fast_len(size, real=True))
         transform_error = 10.0 * MACHINE * math.log2(size + 2)
         log_spectrum = np.zeros(size // 2 + 1, np.complex128)
         log_modulus, sensitivity = np.zeros(size // 2 + 1), np.zeros(size // 2 + 1)
         first, relative_error = 0.0, 0.0
         for part, count in self.parts:
-            exponent = part.log_masses + order * part.losses
-            pmf = np.exp(exponent - log_sum_exp(exponent))
+            pmf = part.tilted_masses(order)
             heavy = pmf > 1e-30
             largest = float(np.abs(part.log_masses[heavy]).max()) + float(
                 np.abs(order * part.losses[heavy]).max()
@@ -141,7 +140,7 @@ class Composition:
             spectrum = fft.rfft(_folded(pmf, size))
             log_spectrum.imag += count * np.angle(spectrum)
             modulus = np.abs(spectrum)
-            del exponent, pmf, heavy, spectrum  # here and below: half the memory of the whole
+            del pmf, heavy, spectrum  # here and below: half the memory of the whole
             log_spectrum.real += count * np.log(np.maximum(modulus, 1e-300))
             modulus += transform_error
             log_modulus += count * np.log(modulus)
@@ -161,7 +160,7 @@ class Composition:
         losses = first + spacing * (begin + np.arange(size, dtype=np.float64))
         return Tilted(order, log_scale, losses, masses, round_off, _ALIASED, relative_error)
 
-    def _window(self, order: float) -> tuple[float, float]:
+    def window(self, order: float) -> tuple[float, float]:
         """Losses outside of which the tilted distribution has at most ``_ALIASED``, by Chernoff."""
         here = self.log_mgf(order)
         deviation = math.sqrt(
@@ -176,10 +175,12 @@ class Composition:
 
     @staticmethod
     def _variance(part: Lattice, order: float) -> float:
-        exponent = part.log_masses + order * part.losses
-        pmf = np.exp(exponent - log_sum_exp(exponent))
+        pmf = part.tilted_masses(order)
         mean = float((pmf * part.losses).sum())
-        return float((pmf * (part.losses - mean) ** 2).sum())
+        square = part.losses - mean
+        square **= 2
+        square *= pmf
+        return float(square.sum())
 
 
 def _folded(pmf: Array, size: int) -> Array:

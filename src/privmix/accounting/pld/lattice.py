@@ -15,13 +15,25 @@ from privmix.compiling import kernel
 
 MAX_LATTICE = 2**20  # points of one step
 LARGEST_EXPONENT = 600.0  # exp(-600) is still a normal float
+# Sizes are not quite proportional to one over the spacing: what was so many times too large may yet fit.
+_NEARLY = 1.25
+_RUN = 1 << 14  # cells that are integrated together: their arrays stay near the processor
 _MESH = 1.0 / 16.0  # quadrature cells are at most this wide, in noise standard deviations
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 COARSEST_LOWER = 50.0  # spacing beyond which the lower bound is zero
 
 
 class TooManyPointsError(RuntimeError):
-    """The lattice is too fine for the memory allowed; a coarser one is needed."""
+    """The lattice is too fine for the memory allowed; a coarser one is needed.
+
+    Attributes:
+        factor: Spacings less than this times the tried one are in vain as well.
+
+    """
+
+    def __init__(self, size: float, most: int) -> None:
+        super().__init__(size, most)
+        self.factor = size / (_NEARLY * most)
 
 
 class DoesNotFitError(RuntimeError):
@@ -139,6 +151,18 @@ class Lattice:
         with np.errstate(divide="ignore"):
             return np.log(self.masses)
 
+    def log_tilted(self, order: float) -> Array:
+        """Logs of the P-masses times exp(order * loss), in a new array."""
+        exponent = order * self.losses
+        exponent += self.log_masses
+        return exponent
+
+    def tilted_masses(self, order: float) -> Array:
+        """P-masses times exp(order * loss), scaled to a sum of one."""
+        exponent = self.log_tilted(order)
+        exponent -= log_sum_exp(exponent)
+        return np.exp(exponent, out=exponent)
+
     def reversed(self) -> Lattice:
         """The pair (Q, P): losses change sign, masses become Q-masses."""
         masses = np.exp(self.log_masses - self.losses)[::-1]
@@ -158,16 +182,11 @@ def _cells(pair: Pair, origin: float, spacing: float, reach: float) -> _Cells:
     right = np.concatenate([e[1:] for e in edges])
     left, right = left[right > left], right[right > left]
     bucket = np.floor((pair.loss((left + right) / 2.0) - origin) / spacing).astype(np.int64)
-    base = origin + spacing * bucket
-    # All terms are positive, so both sums are accurate in relative terms.
-    mass, shifted = np.zeros_like(left), np.zeros_like(left)  # P and exp(base) Q
-    half = (right - left) / 2.0
-    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-        outcome = left + half * (1.0 + node)
-        loss = pair.loss(outcome)
-        density = half * weight * np.exp(loss - outcome**2 / 2.0)
-        mass += density
-        shifted += density * np.exp(base - loss)
+    mass, shifted = np.empty_like(left), np.empty_like(left)
+    for start in range(0, left.size, _RUN):
+        run = slice(start, start + _RUN)
+        base: Array = np.asarray(origin + spacing * bucket[run], dtype=np.float64)
+        mass[run], shifted[run] = _integrals(pair, left[run], right[run], base)
     scale = pair.weight / math.sqrt(2.0 * math.pi)
     kept = mass > 0.0
     mass, ratio = mass[kept], shifted[kept] / mass[kept]
@@ -175,15 +194,30 @@ def _cells(pair: Pair, origin: float, spacing: float, reach: float) -> _Cells:
     return _Cells(bucket[kept], scale * mass, above)
 
 
+def _integrals(pair: Pair, left: Array, right: Array, base: Array) -> tuple[Array, Array]:
+    """P-mass and exp(base) times Q-mass of cells, in units of the density's scale."""
+    # All terms are positive, so both sums are accurate in relative terms.
+    mass, shifted = np.zeros_like(left), np.zeros_like(left)
+    half = (right - left) / 2.0
+    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+        outcome = left + half * (1.0 + node)
+        loss = pair.loss(outcome)
+        density = half * weight * np.exp(loss - outcome**2 / 2.0)
+        mass += density
+        shifted += density * np.exp(base - loss)
+    return mass, shifted
+
+
 def _edges(pair: Pair, origin: float, spacing: float, low: float, high: float) -> Array:
     lowest, highest = pair.loss(np.array([low, high]))
     first = math.floor((lowest - origin) / spacing)
     last = math.ceil((highest - origin) / spacing)
     if last - first > MAX_LATTICE:
-        raise TooManyPointsError
+        raise TooManyPointsError(last - first, MAX_LATTICE)
     mesh = np.linspace(low, high, math.ceil((high - low) / _MESH) + 1)
     on_lattice = pair.outcome(origin + spacing * np.arange(first, last + 1))
-    edges: Array = np.sort(np.concatenate([mesh, np.clip(on_lattice, low, high)]))
+    # Both are in order already: a stable sort only merges them.
+    edges: Array = np.sort(np.concatenate([mesh, np.clip(on_lattice, low, high)]), kind="stable")
     return edges
 
 
@@ -218,7 +252,7 @@ def _upper_lattice(
     first = min(int(cells.bucket.min()), 0)
     size = max(int(cells.bucket.max()) + 2, 1) - first
     if size > 2 * MAX_LATTICE:  # two narrow intervals far apart
-        raise TooManyPointsError
+        raise TooManyPointsError(size, 2 * MAX_LATTICE)
     index = cells.bucket - first
     masses = summed(index, step.share * cells.mass * down, size)
     masses += summed(index + 1, step.share * cells.mass * up, size)
@@ -250,7 +284,7 @@ def _lower_lattice(step: SampledStep, spacing: float, reach: float) -> Lattice:
     first = int(points.min()) if points.size else 0
     size = int(points.max()) - first + 1 if points.size else 1
     if size > 2 * MAX_LATTICE:
-        raise TooManyPointsError
+        raise TooManyPointsError(size, 2 * MAX_LATTICE)
     dense = summed(points - first, merged, size)
     return Lattice(
         origin + spacing * first, spacing, dense, step.share * lost_mass(step.pair, reach)
@@ -299,7 +333,11 @@ def merge(
     return points[:groups], merged[:groups]
 
 
-def log_sum_exp(exponent: Array) -> float:
-    """Log of the sum of exponentials, of which one at least must be finite."""
+def log_sum_exp(exponent: Array, *, overwrite: bool = False) -> float:
+    """Log of the sum of exponentials, of which one at least must be finite.
+
+    With ``overwrite`` the array is lost: large ones take longer to make than to fill.
+    """
     top = float(exponent.max())
-    return top + math.log(float(np.exp(exponent - top).sum()))
+    terms = np.subtract(exponent, top, out=exponent if overwrite else None)
+    return top + math.log(float(np.exp(terms, out=terms).sum()))

@@ -34,9 +34,9 @@ REMEDY = "on_bad_record='zero', --on-bad-record zero, blanks such records"
 class BadRecord(Exception):
     """A record that cannot be used: where in the record, what is expected, what was got."""
 
-    def __init__(self, expected: str, got: object, part: str = "") -> None:
+    def __init__(self, expected: str, got: object, field: str = "") -> None:
         super().__init__(expected, got)
-        self.expected, self.got, self.part = expected, got, part
+        self.expected, self.got, self.field = expected, got, field
 
 
 @dataclass(frozen=True)
@@ -243,27 +243,27 @@ class RawRecords(ABC):
         if type(value) is not int and type(value) is not str:
             allowed = "an integer or a string"
             _validate.fail(
-                f"{self.position(index)}, {self._part('unit')}",
+                f"{self.position(index)}, {self._field('unit')}",
                 allowed,
                 f"a {type(value).__name__}",
             )
         return value
 
-    def _part(self, part: str) -> str:
+    def _field(self, field: str) -> str:
         """Say where in a record something is wrong, by the name that the data holder gave it."""
-        return part
+        return field
 
     def _class_index(self) -> dict[int | str, int | str]:
         return {value: value for value in self.classes}
 
     def _refuse(self, index: int, problem: BadRecord) -> None:
         """Note a bad record; under ``error`` the first is what the reading ends with."""
-        part = self._part(problem.part) if problem.part else ""
-        if not self._counts_cells or problem.part in ("label", "unit"):
-            name = part or self.kind
+        field = self._field(problem.field) if problem.field else ""
+        if not self._counts_cells or problem.field in ("label", "unit"):
+            name = field or self.kind
             self.tally.add_bad(name, 1, self.position(index), problem.expected, problem.got)
         if self.on_bad_record == "error" and self._refused is None:
-            position = f"{self.position(index)}{part and ', '}{part}"
+            position = f"{self.position(index)}{field and ', '}{field}"
             more = f" ({self.remedy})" if self.remedy else ""
             self._refused = InvalidInputError(position, problem.expected + more, problem.got)
 
@@ -283,7 +283,7 @@ def fail_record(position: str, problem: BadRecord, remedy: str = REMEDY) -> NoRe
     _validate.fail(position, problem.expected + more, problem.got)
 
 
-def python_value(scalar: pa.Scalar, part: str = "") -> Any:
+def python_value(scalar: pa.Scalar, field: str = "") -> Any:
     """Return an Arrow value as Python's.
 
     Raises:
@@ -293,12 +293,12 @@ def python_value(scalar: pa.Scalar, part: str = "") -> Any:
     try:
         return scalar.as_py()
     except UnicodeDecodeError:
-        raise BadRecord("text in UTF-8", "other bytes", part) from None
+        raise BadRecord("text in UTF-8", "other bytes", field) from None
     except (OverflowError, ValueError):
-        raise BadRecord("a value in Python's range", f"another {scalar.type}", part) from None
+        raise BadRecord("a value in Python's range", f"another {scalar.type}", field) from None
 
 
-def decoded(value: Any, part: str = "") -> Any:
+def decoded(value: Any, field: str = "") -> Any:
     """Return bytes as the text that they are in UTF-8, and any other value as it is.
 
     Raises:
@@ -312,9 +312,9 @@ def decoded(value: Any, part: str = "") -> Any:
             value.encode()
         return value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError:
-        raise BadRecord("text in UTF-8", "other bytes", part) from None
+        raise BadRecord("text in UTF-8", "other bytes", field) from None
     except UnicodeEncodeError:
-        raise BadRecord("text in UTF-8", "a lone surrogate", part) from None
+        raise BadRecord("text in UTF-8", "a lone surrogate", field) from None
 
 
 def shown(value: object) -> str:

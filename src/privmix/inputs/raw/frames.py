@@ -39,10 +39,10 @@ class Rows:
         return self._columns[name]
 
     def slice(self, start: int, length: int | None = None) -> Rows:
-        """Return a run of rows, without a copy."""
+        """Return a stretch of rows, without a copy."""
         stop = self.num_rows if length is None else min(start + length, self.num_rows)
-        part = slice(start, stop)
-        columns = {name: column[part] for name, column in self._columns.items()}
+        chosen = slice(start, stop)
+        columns = {name: column[chosen] for name, column in self._columns.items()}
         return Rows(columns, max(0, stop - start))
 
 
@@ -74,7 +74,7 @@ def as_rows(frame: Any, used: Collection[str]) -> Rows | pa.Table:
             allowed = "columns of Arrow's types, integers of at most 64 bits among them"
             _validate.fail("records", allowed, str(error).splitlines()[0])
     columns = {
-        name: _column(frame.iloc[:, place]) for place, name in enumerate(names) if name in used
+        name: _column(frame.iloc[:, number]) for number, name in enumerate(names) if name in used
     }
     return Rows(columns, len(frame))
 

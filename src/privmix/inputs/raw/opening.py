@@ -79,8 +79,8 @@ def open_records(
         classes: Classes that labels must be among, matched by value; in text-only sources (CSV
             files, folder names) a class is what is written so. Empty: labels are not checked. For
             other targets: what the numbers of a label stand for.
-        on_bad_record: ``error`` refuses a bad record and names it; ``zero`` blanks it. Bad are: an
-            image that is damaged or beyond ``limits``, a text beyond them or not in UTF-8, a cell
+        on_bad_record: ``error`` refuses a bad record and names it; ``zero`` blanks it. A bad record is
+            an image that is damaged or beyond ``limits``, a text beyond them or not in UTF-8, a cell
             that is no value of its column, a missing label or one that is no class or no such
             vector, a missing owner.
         max_bad_share: With ``zero``, a larger share of bad records stops the reading.

@@ -91,8 +91,8 @@ class ImageFolder(_Source):
 
     def _blocks(self, size: int, start: int) -> Iterator[RawBlock]:
         for first in range(start, len(self._paths), size):
-            part = slice(first, first + size)
-            yield from self._judge(first, self._paths[part], self._convert, self._labels[part])
+            chosen = slice(first, first + size)
+            yield from self._judge(first, self._paths[chosen], self._convert, self._labels[chosen])
 
     def position(self, index: int) -> str:
         """Say where a record is found."""
@@ -251,7 +251,7 @@ class TableRecords(_Source):
         labels: Sequence[Any] | None = None
         if self._labels:
             if self.target == "class":
-                refuse_floats(self._part("label"), rows[self._labels[0]], self.classes)
+                refuse_floats(self._field("label"), rows[self._labels[0]], self.classes)
             columns = [_values(rows[name], "label") for name in self._labels]
             labels = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         units = None if self._unit_column is None else _values(rows[self._unit_column], "unit")
@@ -262,14 +262,14 @@ class TableRecords(_Source):
             return
         cells, wrong = self._cells(start, rows, self._table)
         for first in range(0, rows.num_rows, size):
-            part = slice(first, first + size)
+            chosen = slice(first, first + size)
             some = cells.slice(first, size)
             (block,) = self._judge(
                 start + first,
                 range(first, first + some.num_rows),
                 lambda row: _raise(wrong, row),
-                None if labels is None else labels[part],
-                None if units is None else units[part],
+                None if labels is None else labels[chosen],
+                None if units is None else units[chosen],
             )
             yield block._replace(records=blank_rows(some, block.bad))
 
@@ -303,12 +303,12 @@ class TableRecords(_Source):
             return value
         return self._written.get(value, value or None)  # an empty cell is no label
 
-    def _part(self, part: str) -> str:
-        if part == "unit":
+    def _field(self, field: str) -> str:
+        if field == "unit":
             return f"unit column {self._unit_column!r}"
-        if part == "label" and len(self._labels) == 1:
+        if field == "label" and len(self._labels) == 1:
             return f"label column {self._labels[0]!r}"
-        return part
+        return field
 
     def position(self, index: int) -> str:
         """Say where a record is found."""
@@ -320,14 +320,14 @@ def _raise(wrong: dict[int, BadRecord], row: int) -> None:
         raise wrong[row]
 
 
-def _values(column: pa.ChunkedArray | NDArray[Any], part: str = "") -> list[Any]:
+def _values(column: pa.ChunkedArray | NDArray[Any], field: str = "") -> list[Any]:
     """Return a column's values; for one that Python cannot hold, what is wrong with it."""
     if isinstance(column, np.ndarray):
         return list(column)
 
     def value_or_problem(scalar: pa.Scalar) -> Any:
         try:
-            return python_value(scalar, part)
+            return python_value(scalar, field)
         except BadRecord as problem:
             return problem
 

@@ -1,0 +1,55 @@
+"""Class means that explain the rows of all rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import privmix
+from builders import make_schema
+from privmix.learners.round_means import Spread, matched_offsets
+
+pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    """A release of three classes, how its records vary, and the classes' offsets."""
+    rng = np.random.default_rng(0)
+    count, width, prior = 4000, 8, np.array([0.4, 0.35, 0.25])
+    means = 0.6 * np.linalg.qr(rng.normal(size=(width, width)))[0][:3]
+    y = rng.choice(3, count, p=prior)
+    x = means[y] + rng.normal(0, 0.1, (count, width))
+    plan = privmix.plan_release(
+        make_schema(3, width, count), target_epsilon=20, target_delta=1e-5, design="adaptive"
+    )
+    out = tmp_path_factory.mktemp("rounds") / "release"
+    release = privmix.release(x, y, plan, out=out, test_seed=1)
+    seen = release.preprocessor.transform(x)[:, :width]
+    true = np.array([seen[y == k].mean(axis=0) for k in range(3)]) - seen.mean(axis=0)
+    variances, basis = np.linalg.eigh(np.cov(seen.T))
+    prior = np.bincount(y) / count
+    between = float(prior @ (true**2).sum(axis=1))
+    return release, prior, Spread(seen.mean(axis=0), variances, basis, between), true
+
+
+def test_means_are_those_of_the_records(known):
+    release, prior, spread, true = known
+    found = matched_offsets(release, prior, spread)
+    np.testing.assert_allclose(prior @ found, 0, atol=1e-12)
+    lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(true, axis=1)
+    assert ((found * true).sum(axis=1) / lengths).min() > 0.97
+
+
+def test_the_same_release_gives_the_same_bits(known):
+    release, prior, spread, _ = known
+    assert (
+        matched_offsets(release, prior, spread) == matched_offsets(release, prior, spread)
+    ).all()
+
+
+@pytest.mark.parametrize("between", [0.0, 1.0])
+def test_records_that_do_not_vary_in_and_between_classes_show_no_means(known, between):
+    release, prior, spread, _ = known
+    spread = spread._replace(between=between * spread.trace)
+    assert not matched_offsets(release, prior, spread).any()
