@@ -50,6 +50,13 @@ def test_no_trials_say_nothing():
     assert epsilon_from_rates(rates, 1e-5) == gdp_mu_from_rates(rates) == 0.0
 
 
+def test_the_two_rates_share_the_error():
+    """Each is Clopper and Pearson's bound at half of the error, so that both hold at the whole."""
+    found = error_rates(Counts(3, 200, 40, 100), 0.9)
+    due = [clopper_pearson_upper(*counts, 0.95) for counts in ((3, 200), (40, 100))]
+    np.testing.assert_allclose(found, due, rtol=1e-12)
+
+
 def test_both_rates_hold_together():
     """Of all outcomes of 30 and 20 trials, those outside the bounds have at most the probability allowed."""
     first, second, confidence = 0.2, 0.4, 0.9
