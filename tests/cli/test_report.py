@@ -74,6 +74,10 @@ def test_what_protects_nobody_gets_a_stamped_page_as_the_help_says(tmp_path):
     privmix.release(*make_data(plan.data_schema, 60), plan, out=tmp_path / "r", test_seed=0)
     done = run(tmp_path / "r", "--out", tmp_path / "page.html")
     assert done.exit_code == 0 and "NOT PRIVATE" in done.stderr
+    digest = privmix.Release(tmp_path / "r").certificate_digest
+    told = json.loads(run(tmp_path / "r", "--json", "--expect-digest", digest).stdout)
+    assert told["signature"]["statement"].startswith("as expected: it protects nobody")
+    assert told["signature"]["digest_expected"]
     assert "NOT PRIVATE" in (tmp_path / "page.html").read_text()
     told = " ".join(run("--help").stdout.split())
     assert "made with a test seed or for research, gets a report with that stamp" in told

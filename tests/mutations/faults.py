@@ -523,7 +523,7 @@ FAULTS: list[Fault] = [
         (
             "noise of the clip norm, not of the sensitivity",
             "noise_stddev(config.noise_multiplier, grid.sensitivity),",
-            "noise_stddev(config.noise_multiplier, config.clip_norm * grid.units),",
+            "noise_stddev(config.noise_multiplier, config.clip_norm * grid.scale),",
         ),
     ),
     *_faults(

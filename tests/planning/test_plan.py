@@ -58,6 +58,8 @@ def test_digests_of_parameters_are_those_of_what_the_guarantee_follows_from():
     plan = plan_release(make_schema(), target_epsilon=2.0, target_delta=1e-5, design="stratified")
     same = plan.model_copy(update={"epsilon": 2.1, "accountants": {}, "peak_memory_bytes": 7})
     assert same.parameters_digest() == plan.parameters_digest()
+    nameless = plan.model_copy(update={"data_schema": None})
+    assert nameless.parameters_digest() == plan.parameters_digest()
     assert re.fullmatch("[0-9a-f]{64}", plan.parameters_digest())
     noisier = plan_release(
         make_schema(), target_epsilon=1.9, target_delta=1e-5, design="stratified"

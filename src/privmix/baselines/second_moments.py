@@ -29,8 +29,8 @@ class SecondMoments(Method):
 
     Two Gaussian mechanisms that share one budget. On the grid, x x' is a matrix of integers whose
     Frobenius norm is |x|^2 <= C^2, and so is at most C^2 what a record changes of the upper triangle
-    that is published. ``records`` draws from the Gaussians that the statistics describe. Guarantee under ``add_or_remove_one``. Analyze Gauss (Dwork et al. 2014) for
-    the moments.
+    that is published. Guarantee under ``add_or_remove_one``. Analyze Gauss (Dwork et al. 2014) for the
+    moments. ``records`` draws from the Gaussians that the statistics describe.
 
     Attributes:
         num_classes: Number of classes.

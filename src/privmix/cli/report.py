@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from privmix import _validate
-from privmix.cli._common import OUT, Json, app, print_json, status_line, warn_of, write_text
+from privmix.cli._common import ERR, OUT, Json, app, print_json, status_line, warn_of, write_text
 from privmix.cli._signing import ExpectDigest, Identity, Signer
 
 
@@ -68,6 +68,8 @@ def report_command(
             identity=identity,
         )
     warn_of(facts.guarantee)
+    if facts.audit is not None and facts.audit.contradicts:
+        ERR.print("the audit found more than the certificate allows: do not hand this out")
     if out is not None:
         write_text(out, report_page(facts), new=True)
     if as_json:

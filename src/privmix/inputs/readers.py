@@ -322,10 +322,13 @@ def _open_parquet(path: Path, columns: _Columns) -> LabelledSource:
     width = len(names)
     feature_names = _names_of(pa.schema([schema.field(name) for name in names]))
     vector_width: int | None = None  # the width of a column of lists is not known yet
+    lists = any(is_list(schema.field(name).type) for name in names)
 
     def passes(start: int) -> Iterator[tuple[int, NDArray[Any]]]:
         buffer = max(1 << 12, min(1 << 20, _BUFFER_BYTES // len(names)))
-        rows = _SAMPLE_ROWS if vector_width is None else max(1, _BATCH_BYTES // (8 * width))
+        rows = max(1, _BATCH_BYTES // (8 * width))
+        if lists and vector_width is None:
+            rows = _SAMPLE_ROWS
         for file, first, run in scan_parquet(
             files, names, start, batch_rows=rows, buffer_bytes=buffer
         ):

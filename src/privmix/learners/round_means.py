@@ -17,6 +17,8 @@ _LEAST_DRAWS = 2048
 _DRAWS_PER_CLASS = 32
 # On training records set aside, the fifth step changed nothing that the fourth had left.
 _STEPS = 4
+# Time and memory grow with their square; means of more classes are those of weights and sums alone.
+_MOST_CLASSES = 256
 _TINY = np.finfo(float).tiny
 
 
@@ -41,7 +43,8 @@ def matched_offsets(release: Release, prior: Vector, spread: Spread) -> Matrix:
     computed of a draw of records as the spread has them, always the same one, with its classes' means moved
     until every round's rows are as published, but for their noise. A mean that moves takes its class's
     records with it, each by r_ik, so that rounds count by how large residuals still are in them. Before
-    anything is seen, means are N(0, B) with B as the records vary, since classes lie where records do.
+    anything is seen, means are N(0, B) with B as the records vary, since classes lie where records do. Zeros
+    for more than 256 classes, and where classes do not differ or nothing else varies.
 
     Args:
         release: A release of design ``adaptive``.
@@ -49,12 +52,12 @@ def matched_offsets(release: Release, prior: Vector, spread: Spread) -> Matrix:
         spread: How its records vary.
 
     """
+    offsets = np.zeros((len(prior), len(spread.mean)))
+    if len(prior) > _MOST_CLASSES or not 0 < spread.between < spread.trace:
+        return offsets
     random = np.random.Generator(np.random.PCG64(0))
     count = max(_LEAST_DRAWS, _DRAWS_PER_CLASS * len(prior))
     labels = np.searchsorted(np.cumsum(prior)[:-1], (np.arange(count) + 0.5) / count, side="right")
-    offsets = np.zeros((len(prior), len(spread.mean)))
-    if not 0 < spread.between < spread.trace:
-        return offsets
     share = spread.between / spread.trace
     along = random.standard_normal((count, len(spread.variances)))
     within = (along * np.sqrt((1 - share) * spread.variances)) @ spread.basis.T + spread.mean

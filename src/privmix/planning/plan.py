@@ -313,11 +313,12 @@ class ReleasePlan(FrozenModel):
         return hashlib.sha256(b"privmix plan 1" + text.encode()).digest()
 
     def parameters_digest(self) -> str:
-        """Return a SHA-256, in hexadecimal, of what the guarantee follows from, which a certificate keeps."""
-        text = self.model_dump_json(
-            by_alias=True,
-            exclude={"epsilon", "accountants", "peak_memory_bytes", "disk_bytes", "risk"},
-        )
+        """Return a SHA-256, in hexadecimal, of what the guarantee follows from, which a certificate keeps.
+
+        The schema's names of classes and columns are not part of it.
+        """
+        facts = {"data_schema", "epsilon", "accountants", "peak_memory_bytes", "disk_bytes", "risk"}
+        text = self.model_dump_json(by_alias=True, exclude=facts)
         return hashlib.sha256(b"privmix plan parameters 1" + text.encode()).hexdigest()
 
 

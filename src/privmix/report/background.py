@@ -168,8 +168,8 @@ def attacks_and_audits(facts: ReportFacts) -> Content:
         parts.append(
             h(
                 "p",
-                "The claim that was audited is not the epsilon of this certificate: it was another run, or "
-                "another delta.",
+                "The claim that was audited is not the epsilon of this certificate: an audit leaves out "
+                "charged preprocessing, and may have been of another delta or another run.",
             )
         )
     return parts

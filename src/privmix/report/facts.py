@@ -193,7 +193,7 @@ def _release_facts(path: Path, **origin: Any) -> ReportFacts:
     outcome = verify(path, **origin)
     release = Release(path)
     certificate = release.certificate
-    signature = _sound(path, outcome, certificate, release.certificate_digest)
+    signature = _sound(path, outcome, certificate, release.certificate_digest, origin)
     plan = certificate.to_plan()
     return ReportFacts(
         kind="release",
@@ -209,7 +209,7 @@ def _release_facts(path: Path, **origin: Any) -> ReportFacts:
 def _model_facts(path: Path, **origin: Any) -> ReportFacts:
     outcome = verify_model(path, **origin)
     certificate = read_certificate(path)
-    signature = _sound(path, outcome, certificate, certificate.digest())
+    signature = _sound(path, outcome, certificate, certificate.digest(), origin)
     config, model = certificate.config, certificate.model
     plan: tuple[tuple[str, str], ...] = (
         ("trained", f"{model.kind.replace('_', ' ')} ({model.architecture})"),
@@ -236,7 +236,11 @@ def _model_facts(path: Path, **origin: Any) -> ReportFacts:
 
 
 def _sound(
-    path: Path, outcome: Verification, certificate: Certificate | ModelCertificate, digest: str
+    path: Path,
+    outcome: Verification,
+    certificate: Certificate | ModelCertificate,
+    digest: str,
+    origin: dict[str, Any],
 ) -> Origin:
     """Return the origin of what verifies, or would but for its stamp; refuse everything else."""
     if outcome.digest != digest:
@@ -247,8 +251,11 @@ def _sound(
         _validate.fail(str(path), "a folder that privmix verify accepts", f"{reasons[0]}{more}")
     if outcome.origin is not None:
         return outcome.origin
-    nobody = "not looked at: it protects nobody, so it does not matter who made it"
-    return Origin(digest_expected=False, signer=None, key_fingerprint=None, statement=nobody)
+    checked = any(value is not None for value in origin.values())
+    told = "as expected" if checked else "not looked at"
+    nobody = f"{told}: it protects nobody, so it does not matter who made it"
+    expected = origin["expect_digest"] is not None
+    return Origin(digest_expected=expected, signer=None, key_fingerprint=None, statement=nobody)
 
 
 def _shared(
