@@ -267,8 +267,8 @@ class TestOptionsThatWouldSayNothing:
             (("--device", "banana"), "--device: .*without --extractor"),
             (("--who", "me"), "--who: .*without --ledger"),
             (("--passphrase-file", "/nonexistent"), "--passphrase-file: .*without --sign-key"),
-            (("--features-key", "x"), "--features-key: .*but for an .npz"),
-            (("--label-key", "y"), "--label-key: .*but for an .npz"),
+            (("--features-key", "x"), "--features-key: .*except for an .npz"),
+            (("--label-key", "y"), "--label-key: .*except for an .npz"),
         ],
     )
     def test_release(self, run, files, options, words):

@@ -28,6 +28,7 @@ def small_runs(monkeypatch):
     """Shards of 16 records and pieces of 8; blocks of 8 rows."""
     monkeypatch.setattr(records, "_SHARD_BYTES", 16 * 2 * 5)
     monkeypatch.setattr(records, "_BATCH_BYTES", 8 * 8 * 5)
+    monkeypatch.setattr(MixtureConfig, "longest_block", 8)
     monkeypatch.setattr(
         MixtureConfig,
         "blocks",

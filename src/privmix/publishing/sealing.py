@@ -20,7 +20,8 @@ _FILE_TIME = 946684800
 class Sealable(FrozenModel):
     """Base of the certificates: what all of them state first, and the words that follow from it."""
 
-    _what: ClassVar[Literal["release", "model"]]
+    # A value, though each class has its own: the lowest pydantic cannot evaluate an annotation alone.
+    _what: ClassVar[Literal["release", "model"]] = "release"
 
     format_version: Literal[1] = FORMAT_VERSION
     private: bool
