@@ -88,7 +88,7 @@ def test_learners_warn_and_are_stamped(stamped, private, tmp_path):
     assert again.private_ is False
     assert NOT_PRIVATE in repr(again)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", NotPrivateWarning)
         good = NoiseAwareClassifier().fit(private.folder)
     assert good.private_ is True
     assert repr(good) == "NoiseAwareClassifier()"
