@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def outcome(fault: Fault) -> str:
-    """Return ``caught``, ``missed``, ``broken`` (no test ran, or the fault is no code) or ``hung``."""
+    """Return ``caught``, ``missed``, ``broken`` (no test ran) or ``hung``."""
     with tempfile.TemporaryDirectory(prefix="privmix-fault-") as folder:
         tree = Path(folder)
         copy_tree(tree)
@@ -70,8 +70,7 @@ def outcome(fault: Fault) -> str:
             return "hung"
     if run.returncode == 0:
         return "missed"
-    crashed = any(error in run.stdout for error in (b"NameError: ", b"has no attribute"))
-    return "caught" if run.returncode == FAILED and not crashed else "broken"
+    return "caught" if run.returncode == FAILED else "broken"
 
 
 def copy_tree(tree: Path) -> None:
