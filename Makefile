@@ -25,8 +25,8 @@ fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 lint: $(STAMP)
-	$(BIN)/ruff check src tests benchmarks docs examples
-	$(BIN)/ruff format --check src tests benchmarks docs examples
+	$(BIN)/ruff check src tests benchmarks experiments docs examples
+	$(BIN)/ruff format --check src tests benchmarks experiments docs examples
 
 types: $(STAMP)
 	$(BIN)/mypy
@@ -38,8 +38,8 @@ docs: $(STAMP)
 check: lint types docs test
 
 format: $(STAMP)
-	$(BIN)/ruff check --fix src tests benchmarks docs examples
-	$(BIN)/ruff format src tests benchmarks docs examples
+	$(BIN)/ruff check --fix src tests benchmarks experiments docs examples
+	$(BIN)/ruff format src tests benchmarks experiments docs examples
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -1,7 +1,7 @@
 """DP-Mix on CIFAR-10: plain DP-SGD, Self-Aug, DP-Mix-Self and DP-Mix-Diff.
 
-    PRIVMIX_DATA=... python experiments/dp-mix/run.py fine-tune [--seeds 3] [--out results.json]
-    PRIVMIX_DATA=... python experiments/dp-mix/run.py scratch [--out scratch.json]
+    PRIVMIX_DATA=... python experiments/bao2023/run.py fine-tune [--seeds 3] [--out results.json]
+    PRIVMIX_DATA=... python experiments/bao2023/run.py scratch [--out scratch.json]
 
 ``fine-tune`` trains a linear head on a frozen EfficientNet-Lite0 with ImageNet weights at
 ``--side`` pixels (DP-Mix, Table 3, at the scale of two processor cores). The synthetic images of
