@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from pathlib import Path
@@ -19,6 +20,7 @@ from privmix.cli._common import (
     status_line,
     warn_of,
 )
+from privmix.cli._raw import AllowDownload
 
 
 @app.command("train", no_args_is_help=True)
@@ -54,6 +56,14 @@ def train_command(
         str | None,
         typer.Option(help="noise-aware: balanced, for rare classes and balanced accuracy."),
     ] = None,
+    class_texts: Annotated[
+        str | None,
+        typer.Option(
+            help="noise-aware, adaptive; releases of texts: what is known of the classes beforehand, towards which noisy ones "
+            "are pulled: names, for the classes' own, or a JSON file, {class: text}. Serves small budgets."
+        ),
+    ] = None,
+    allow_download: AllowDownload = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the model file.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -61,6 +71,8 @@ def train_command(
 
     Examples:
         privmix train release/ --out model.safetensors
+
+        privmix train questions/ --class-texts names --out model.safetensors
 
         privmix train pixels/ --learner network --image-shape 3x32x32 --out network.safetensors
 
@@ -88,11 +100,14 @@ def train_command(
             learner = "adaptive"
     made = LEARNERS[learner]()
     prior = _class_prior(class_prior)
-    given = {"image_shape": shape, "epochs": epochs, "denoise": denoise}
-    _set_options(made, learner, **given, class_prior=prior, class_weight=class_weight)
+    given: dict[str, Any] = {"image_shape": shape, "epochs": epochs, "denoise": denoise}
+    given |= {"class_prior": prior, "class_weight": class_weight}
+    _set_options(made, learner, **given, class_vectors=class_texts)
     with status_line("checking the certificate"):
         require_stated(published)
     warn_of(published.certificate.guarantee)
+    if class_texts is not None:
+        made.set_params(class_vectors=_class_vectors(published, class_texts, allow_download))
     with status_line(f"training {learner}"), warnings.catch_warnings():
         warnings.simplefilter("ignore", NotPrivateWarning)  # it was said just now
         made.fit(published)
@@ -126,11 +141,46 @@ def _class_prior(text: str | None) -> str | tuple[float, ...] | None:
         _validate.fail("--class-prior", allowed, repr(text))
 
 
+def _class_vectors(release: Any, source: str, allow_download: bool) -> Any:
+    """Encode a text for each class with the extractor that made the records' features."""
+    from privmix.features.named import same_extractor
+
+    identity = release.certificate.extractor
+    if identity is None or identity.name != "sentence":
+        allowed = "nothing but for releases of texts by extractor sentence"
+        _validate.fail("--class-texts", allowed, source)
+    texts = _class_texts(source, [str(name) for name in release.classes])
+    with status_line("encoding the classes' texts", always=True):
+        return same_extractor(identity, None, None, allow_download).transform(texts)
+
+
+def _class_texts(source: str, names: list[str]) -> list[str]:
+    if source == "names":
+        return [re.sub(r"[\W_]+", " ", name).strip() for name in names]
+    try:
+        found = json.loads(Path(source).read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        _validate.fail(
+            "--class-texts", "names, or a JSON file, {class: text}", f"{source}: {error}"
+        )
+    missing = [
+        name
+        for name in names
+        if not isinstance(found, dict) or not isinstance(found.get(name), str)
+    ]
+    if missing:
+        _validate.fail(
+            "--class-texts", "a text for every class", f"{source}: none for {missing[0]!r}"
+        )
+    return [found[name] for name in names]
+
+
 def _set_options(made: Any, learner: str, **options: Any) -> None:
     """Set a learner's parameters; one that it does not have is refused."""
     for name, value in options.items():
         if value is None:
             continue
         if name not in made.get_params():
-            _validate.fail(f"--{name.replace('_', '-')}", f"nothing for learner {learner}", value)
+            flag = "class-texts" if name == "class_vectors" else name.replace("_", "-")
+            _validate.fail(f"--{flag}", f"nothing for learner {learner}", "some")
         made.set_params(**{name: value})

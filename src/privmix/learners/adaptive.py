@@ -16,6 +16,7 @@ from privmix.learners.base import (
     Vector,
     as_release,
 )
+from privmix.learners.class_vectors import Pull, no_pull, pull_towards
 from privmix.learners.record_norm import common_norm, intercept_of
 from privmix.learners.round_balance import Balance, balance_classes, draw_scores
 from privmix.learners.shares import (
@@ -25,6 +26,7 @@ from privmix.learners.shares import (
     Sizes,
     prediction_prior,
 )
+from privmix.mechanism import ResidualConfig
 from privmix.publishing.release import Release
 from privmix.rounds.public_model import PublicModel, Weights
 
@@ -73,6 +75,10 @@ class AdaptiveClassifier(PriorClassifier):
             ``uniform``; ``counts`` that the release has paid for; ``estimated``, or None, that of the
             records as counts or else the rounds show it.
         class_weight: ``balanced``: a uniform prior, by scikit-learn's name.
+        class_vectors: Public vectors of the classes, (K, num_inputs), in the schema's order and in the space of
+            records before preprocessing, such as a text encoder makes of the classes' names. Noisy
+            estimates are pulled towards them as far as noise hides them and as far as they agree; see
+            ``privmix.learners.class_vectors``. Never anything learnt from the records.
 
     Attributes:
         class_prior_: (K,) the prior that was asked for, or None for that of the records.
@@ -97,14 +103,15 @@ class AdaptiveClassifier(PriorClassifier):
 
         """
         release = as_release(release)
-        learnt = learn_rounds(release, self.class_prior, self.class_weight)
+        pull = pull_towards(release, self.class_vectors)
+        learnt = learn_rounds(release, self.class_prior, self.class_weight, pull)
         self.class_prior_ = learnt.class_prior
         self._keep(release, learnt.coef, learnt.intercept, learnt.logit_scale)
         return self
 
 
 def learn_rounds(
-    release: ReleaseLike, class_prior: ClassPrior, class_weight: ClassWeight
+    release: ReleaseLike, class_prior: ClassPrior, class_weight: ClassWeight, pull: Pull = no_pull
 ) -> Learnt:
     """Take the last step of the public model of an ``adaptive`` release."""
     _validate.one_of("release.design", release.design, ("adaptive",))
@@ -114,7 +121,9 @@ def learn_rounds(
     rows = (some.features for some in published.tables[0].iter_rows())
     model = PublicModel.of(mechanism, published.feature_clip_norm, rows)
     pairs = list(_pairs(published))
-    weights = model.after(*pairs[-1]).astype(np.float64)
+    weights = pull(
+        model.after(*pairs[-1]).astype(np.float64), _mean_noise(mechanism.components[1], published)
+    )
     weights = _without_noisy_lengths(model, weights, intercept_of(published) is not None)
     scale = _logit_scale(model, pairs[-_LAST_ROUNDS:], weights)
     coef = weights / published.feature_clip_norm
@@ -134,6 +143,12 @@ def learn_rounds(
     assert prior is not None
     intercept = balance.intercept + np.log(prior) - np.log(balance.shares)
     return Learnt(coef, intercept / scale, scale, prior if asked else None, balance.shares)
+
+
+def _mean_noise(rounds: ResidualConfig, release: Release) -> float:
+    """Return the variance of the noise in all coordinates of a class mean that all rounds would show."""
+    stddev = rounds.published_stddev(release.feature_clip_norm, "feature") * rounds.num_classes
+    return rounds.num_features * stddev**2 / rounds.num_rounds
 
 
 def weight_noise(model: PublicModel) -> Vector:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Self, cast
 
 import numpy as np
@@ -22,6 +23,7 @@ from privmix.learners.base import (
 )
 from privmix.learners.calibration import HeldOut, calibrate
 from privmix.learners.class_means import learn_class_means
+from privmix.learners.class_vectors import Pull, no_pull, pull_towards, sized
 from privmix.learners.discriminant import learn_discriminant, learn_gaussian
 from privmix.learners.moments import RowMoments, class_means
 from privmix.learners.population import PopulationMoments, hybrid_moments, mixed_moments
@@ -40,14 +42,21 @@ Learnt = tuple[LinearRule, list[HeldOut]]
 Means = tuple[Matrix, float]
 
 
-def _fits(shares: Vector | None) -> tuple[Fit, ...]:
+def _fits(shares: Vector | None, pull: Pull) -> tuple[Fit, ...]:
     """Return the rules to choose from; Bayes's needs to know the classes' sizes.
 
     Between two classes cosines have the direction of Bayes's rule, and no scale of their own.
     """
     if shares is None:
-        return (learn_discriminant,)
-    return (_gaussian,) if len(shares) == 2 else (learn_discriminant, _gaussian)
+        fits: tuple[Fit, ...] = (learn_discriminant,)
+    else:
+        fits = (_gaussian,) if len(shares) == 2 else (learn_discriminant, _gaussian)
+    return tuple(partial(_pulled, fit, sized(pull, shares)) for fit in fits)
+
+
+def _pulled(fit: Fit, pull: Pull, moments: PopulationMoments, shares: Vector | None) -> LinearRule:
+    energy = moments.offset_noise * moments.offsets.shape[1]
+    return fit(replace(moments, offsets=pull(moments.offsets, energy)), shares)
 
 
 def _gaussian(moments: PopulationMoments, shares: Vector | None) -> LinearRule:
@@ -63,7 +72,7 @@ def _sizes_of(release: ReleaseLike, moments: PopulationMoments) -> Sizes:
     return found if known is None else found._replace(shares=known.shares)
 
 
-def _learn_mixed(release: ReleaseLike) -> list[Learnt]:
+def _learn_mixed(release: ReleaseLike, pull: Pull) -> list[Learnt]:
     """Fit to all rows, and to all but each fold to judge the fits by the fold."""
     folds = RowMoments.folds(release, _FOLDS if release.num_mixtures >= 2 * _FOLDS else 1)
     rows = sum(folds[1:], folds[0])
@@ -73,7 +82,7 @@ def _learn_mixed(release: ReleaseLike) -> list[Learnt]:
     held = [mixed_moments(release, fold).per_record(total) for fold in parts]
     rest = [mixed_moments(release, rows - fold).per_record(total) for fold in parts]
     whole = moments.per_record(total)
-    return [_judged(fit, whole, shares, rest, held) for fit in _fits(shares)]
+    return [_judged(fit, whole, shares, rest, held) for fit in _fits(shares, pull)]
 
 
 def _judged(
@@ -87,13 +96,13 @@ def _judged(
     return fit(whole, shares), [HeldOut.of(fit(some, shares), other) for some, other in parts]
 
 
-def _learn_hierarchical(release: ReleaseLike) -> list[Learnt]:
+def _learn_hierarchical(release: ReleaseLike, pull: Pull) -> list[Learnt]:
     """As above, but few rows would not do for the regression on labels that finds the offsets."""
     moments = mixed_moments(release)
     shares, total = _sizes_of(release, moments)
     moments = moments.per_record(total)
     found = []
-    for fit in _fits(shares):
+    for fit in _fits(shares, pull):
         judged = []
         for (rest, noise), (held, held_noise) in _thinned(moments.offsets, moments.offset_noise):
             trained = fit(replace(moments, offsets=rest, offset_noise=noise), shares)
@@ -102,7 +111,7 @@ def _learn_hierarchical(release: ReleaseLike) -> list[Learnt]:
     return found
 
 
-def _learn_hybrid(release: ReleaseLike) -> list[Learnt]:
+def _learn_hybrid(release: ReleaseLike, pull: Pull) -> list[Learnt]:
     sums, mixtures = cast(HybridLike, release).tables
     means, known = class_means(sums), known_sizes(release)
     shares = None if known is None else known.shares
@@ -113,18 +122,23 @@ def _learn_hybrid(release: ReleaseLike) -> list[Learnt]:
     for fold, (some, other) in zip(folds if len(folds) > 1 else [], _thinned(*means), strict=False):
         rest.append(hybrid_moments(sums, mixtures, some, rows - fold, known))
         held.append(hybrid_moments(sums, mixtures, other, fold, known))
-    return [_judged(fit, whole, shares, rest, held) for fit in _fits(shares)]
+    return [_judged(fit, whole, shares, rest, held) for fit in _fits(shares, pull)]
 
 
-def _learn_stratified(release: ReleaseLike) -> list[Learnt]:
+def _learn_stratified(release: ReleaseLike, pull: Pull) -> list[Learnt]:
     known = known_sizes(release)
     shares, total = (None, 1.0) if known is None else known
     found, noise_variance = class_means(release)
     means = found / total, noise_variance / total**2
-    rule = learn_class_means(*means, release.feature_clip_norm, shares)
+
+    def learn(means: Matrix, noise: float) -> LinearRule:
+        pulled = sized(pull, shares)(means, noise * means.shape[1])
+        return learn_class_means(pulled, noise, release.feature_clip_norm, shares)
+
+    rule = learn(*means)
     judged = []
     for rest, (held, noise) in _thinned(*means):
-        trained = learn_class_means(*rest, release.feature_clip_norm, shares)
+        trained = learn(*rest)
         offsets = held - np.outer(trained.class_sizes, held.mean(axis=0))
         judged.append(HeldOut.of_offsets(trained, offsets, noise))
     return [(rule, judged)]
@@ -213,6 +227,10 @@ class NoiseAwareClassifier(PriorClassifier):
             or, of records that were not centred, by the lengths of class sums.
         class_weight: ``balanced``: a uniform prior, by scikit-learn's name; serves balanced accuracy and
             rare classes, where the records' own shares serve accuracy.
+        class_vectors: Public vectors of the classes, (K, num_inputs), in the schema's order and in the space of
+            records before preprocessing, such as a text encoder makes of the classes' names. Noisy
+            estimates are pulled towards them as far as noise hides them and as far as they agree; see
+            ``privmix.learners.class_vectors``. Never anything learnt from the records.
 
     Attributes:
         class_prior_: (K,) the prior that predictions use, or None.
@@ -248,19 +266,23 @@ class NoiseAwareClassifier(PriorClassifier):
 
         """
         release = as_release(release)
+        pull = pull_towards(release, self.class_vectors)
         if release.design == "adaptive":
-            learnt = learn_rounds(release, self.class_prior, self.class_weight)
+            learnt = learn_rounds(release, self.class_prior, self.class_weight, pull)
             self.class_prior_ = learnt.class_prior
             self._keep(release, learnt.coef, learnt.intercept, learnt.logit_scale)
             return self
         if target_of(release) == "multilabel":
-            if (self.class_prior, self.class_weight) != (None, None):
-                _validate.fail("class_prior, class_weight", "None for several labels", "others")
+            if (self.class_prior, self.class_weight, pull) != (None, None, no_pull):
+                names = "class_prior, class_weight, class_vectors"
+                _validate.fail(names, "None for several labels", "others")
             self.class_prior_ = None
             self._keep(release, *learn_labels(release))
             return self
         learn = _RULES[_validate.one_of("release.design", release.design, _RULES)]
-        found = [(rule, calibrate(rule, judged, rule.shares)) for rule, judged in learn(release)]
+        found = [
+            (rule, calibrate(rule, judged, rule.shares)) for rule, judged in learn(release, pull)
+        ]
         rule, calibration = min(found, key=lambda pair: pair[1].loss)
         prior = prediction_prior(
             self.class_prior, self.class_weight, rule.shares, rule.class_sizes, release

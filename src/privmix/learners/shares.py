@@ -16,12 +16,19 @@ ClassWeight = Literal["balanced"] | None
 
 
 class PriorClassifier(LinearClassifier):
-    """Base of the classifiers that a prior of the classes can be given to."""
+    """Base of the classifiers that a prior of the classes can be given to: of sizes, and of vectors."""
 
     class_prior_: Vector | None
 
-    def __init__(self, *, class_prior: ClassPrior = None, class_weight: ClassWeight = None) -> None:
+    def __init__(
+        self,
+        *,
+        class_prior: ClassPrior = None,
+        class_weight: ClassWeight = None,
+        class_vectors: ArrayLike | None = None,
+    ) -> None:
         self.class_prior, self.class_weight = class_prior, class_weight
+        self.class_vectors = class_vectors
 
 
 def denoised(sizes: Vector, error: float) -> Vector:
