@@ -146,6 +146,19 @@ def test_texts_from_csv_with_a_model_in_a_folder(run, tmp_path):
     _, told = run(*words, fails=2)
     assert "sentence:FOLDER" in told or "is installed" in told
     run(*words, *raw[4:])
+    # What is known of the classes is encoded by the same model.
+    named = tmp_path / "named.safetensors"
+    words = ["train", out, "--class-texts", "names", "--out", named]
+    _, told = run(*words, fails=2)
+    assert "sentence:FOLDER" in told or "is installed" in told
+    assert not named.exists()
+    run(*words, *raw[4:])
+    texts = tmp_path / "texts.json"
+    texts.write_text('{"007": "the spy", "8": "the number"}')
+    run(*words[:3], texts, *words[4:], "--replace", *raw[4:])
+    texts.write_text('{"007": "the spy"}')
+    _, told = run(*words[:3], texts, *words[4:], "--replace", *raw[4:], fails=2)
+    assert "none for '8'" in told
     # In two steps, a class that is a number is the one that is written so.
     write_schema(tmp_path / "schema.json", 16, (7, 8), 20)
     source.write_text(source.read_text().replace("007", "7"))

@@ -20,7 +20,7 @@ from privmix.cli._common import (
     status_line,
     warn_of,
 )
-from privmix.cli._raw import AllowDownload
+from privmix.cli._raw import AllowDownload, ExtractorSpec
 
 
 @app.command("train", no_args_is_help=True)
@@ -63,6 +63,7 @@ def train_command(
             "are pulled: names, for the classes' own, or a JSON file, {class: text}. Serves small budgets."
         ),
     ] = None,
+    extractor: ExtractorSpec = None,
     allow_download: AllowDownload = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the model file.")] = False,
     as_json: Json = False,
@@ -92,6 +93,10 @@ def train_command(
         _validate.fail("--out", "a new file; --replace replaces one", str(out))
     if any((parent / "certificate.json").exists() for parent in out.absolute().parents):
         _validate.fail("--out", "a file outside of any release, which it would break", str(out))
+    if class_texts is None and extractor is not None:
+        _validate.fail(
+            "--extractor", "nothing without --class-texts, whose texts it encodes", extractor
+        )
     published = Release(folder)
     if learner is None:
         numbers = target_of(published) == "regression"
@@ -107,7 +112,8 @@ def train_command(
         require_stated(published)
     warn_of(published.certificate.guarantee)
     if class_texts is not None:
-        made.set_params(class_vectors=_class_vectors(published, class_texts, allow_download))
+        maker = (extractor, allow_download)
+        made.set_params(class_vectors=_class_vectors(published, class_texts, *maker))
     with status_line(f"training {learner}"), warnings.catch_warnings():
         warnings.simplefilter("ignore", NotPrivateWarning)  # it was said just now
         made.fit(published)
@@ -141,7 +147,7 @@ def _class_prior(text: str | None) -> str | tuple[float, ...] | None:
         _validate.fail("--class-prior", allowed, repr(text))
 
 
-def _class_vectors(release: Any, source: str, allow_download: bool) -> Any:
+def _class_vectors(release: Any, source: str, extractor: str | None, allow_download: bool) -> Any:
     """Encode a text for each class with the extractor that made the records' features."""
     from privmix.features.named import same_extractor
 
@@ -151,7 +157,7 @@ def _class_vectors(release: Any, source: str, allow_download: bool) -> Any:
         _validate.fail("--class-texts", allowed, source)
     texts = _class_texts(source, [str(name) for name in release.classes])
     with status_line("encoding the classes' texts", always=True):
-        return same_extractor(identity, None, None, allow_download).transform(texts)
+        return same_extractor(identity, extractor, None, allow_download).transform(texts)
 
 
 def _class_texts(source: str, names: list[str]) -> list[str]:
