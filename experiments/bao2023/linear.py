@@ -68,7 +68,7 @@ class Bench(NamedTuple):
 
 DIGITS: dict[str, Any] = {"transforms": ("crop",), "crop_padding": 1}
 QUICK = Bench("mnist", None, 500, 250, 2000, 4, 5, 1, 125, 10, (4.0,), 1, DIGITS)
-QUICK_COLOUR = Bench("cifar10", None, 300, 150, 1000, 4, 5, 1, 75, 10, (1.0,), 1)
+QUICK_COLOUR = Bench("cifar10", None, 500, 250, 1000, 4, 5, 1, 125, 20, (1.0,), 2)
 MIDDLE = Bench("mnist", None, 4000, 2000, 10_000, 8, 9, 1, 1000, 10, (4.0, 16.0), 3, DIGITS)
 FULL = Bench("cifar10", 128, 40_000, 5000, 5000, 16, 18, 2, 1000, 10, (0.25, 0.5, 1.0, 2.0), 3)
 

@@ -41,7 +41,7 @@ class Size(NamedTuple):
 
 
 QUICK = Size("mnist", "cnn-26k", 1000, 2000, 250, 8, 4, (2.0,), 1)
-MIDDLE = Size("mnist", "cnn-26k", 4000, 5000, 500, 10, 4, (0.5, 2.0), 2)
+MIDDLE = Size("mnist", "cnn-26k", 1000, 5000, 250, 10, 4, (2.0,), 3)
 FULL = Size("cifar10", "wrn-16-4", 45_000, 5000, 4096, 200, 16, (1.0, 2.0, 4.0), 3)
 
 
@@ -87,7 +87,7 @@ def accuracy(
 def main() -> None:
     """Measure all arms."""
     options = parser(__doc__)
-    options.add_argument("--mnist", action="store_true", help="4,000 MNIST images: half an hour")
+    options.add_argument("--mnist", action="store_true", help="1,000 MNIST images: half an hour")
     arguments = options.parse_args()
     experiment = Experiment(__file__, KEYS, arguments)
     size = QUICK if arguments.quick else MIDDLE if arguments.mnist else FULL

@@ -16,7 +16,7 @@ KEYS = ("data", "method", "epsilon", "rate", "run")
 def main() -> None:
     """Measure both methods, and single records as they are, at all budgets."""
     options = parser(__doc__)
-    options.add_argument("--mnist", action="store_true", help="4,000 MNIST images: an hour")
+    options.add_argument("--mnist", action="store_true", help="1,000 MNIST images: an hour")
     arguments = options.parse_args()
     experiment = Experiment(__file__, KEYS, arguments)
     size = QUICK if arguments.quick else MIDDLE if arguments.mnist else FULL

@@ -22,4 +22,4 @@ def arms(bench: Bench) -> dict[str, Arm]:
 
 
 if __name__ == "__main__":
-    table(__file__, __doc__, arms, (1.0,), QUICK_COLOUR)
+    table(__file__, __doc__, arms, (1.0, 8.0), QUICK_COLOUR)
