@@ -16,6 +16,7 @@ import torch
 from experiments.bao2023 import common
 from experiments.bao2023.common import Images, Plan
 from experiments.bao2023.linear import FULL, QUICK_COLOUR, Bench, generated
+from experiments.bao2023.run import EfficientNetLite0
 from experiments.harness import Experiment, parser
 from numpy.typing import NDArray
 
@@ -28,9 +29,7 @@ VIEWS = 4  # of each record, drawn from all its augmentations
 @cache
 def head(side: int | None) -> common.dpsgd.LinearHead:
     """Return the backbone: eight random filters, or EfficientNet-Lite0 at 64 pixels."""
-    return common.head(
-        common.RandomFilters(3, 8) if side is None else common.EfficientNetLite0(side)
-    )
+    return common.head(common.RandomFilters(3, 8) if side is None else EfficientNetLite0(side))
 
 
 def augmented(bench: Bench, plan: Plan, public: Images | None) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from experiments.bao2023 import common
 from experiments.bao2023.common import Images, Plan
+from experiments.bao2023.run import EfficientNetLite0
 from experiments.harness import Experiment, parser
 from numpy.typing import NDArray
 
@@ -67,7 +68,7 @@ class Bench(NamedTuple):
 
 
 DIGITS: dict[str, Any] = {"transforms": ("crop",), "crop_padding": 1}
-QUICK = Bench("mnist", None, 500, 250, 2000, 4, 5, 1, 125, 10, (4.0,), 1, DIGITS)
+QUICK = Bench("mnist", None, 500, 250, 2000, 4, 5, 1, 125, 10, (4.0,), 3, DIGITS)
 QUICK_COLOUR = Bench("cifar10", None, 500, 250, 1000, 4, 5, 1, 125, 20, (1.0,), 2)
 MIDDLE = Bench("mnist", None, 4000, 2000, 10_000, 8, 9, 1, 1000, 10, (4.0, 16.0), 3, DIGITS)
 FULL = Bench("cifar10", 128, 40_000, 5000, 5000, 16, 18, 2, 1000, 10, (0.25, 0.5, 1.0, 2.0), 3)
@@ -87,7 +88,7 @@ class Arm(NamedTuple):
 def backbone(dataset: str, side: int | None) -> Any:
     """Return the frozen backbone: random filters, or ImageNet's at ``side`` pixels."""
     if side is not None:
-        return common.EfficientNetLite0(side)
+        return EfficientNetLite0(side)
     return common.RandomFilters(1 if dataset == "mnist" else 3)
 
 

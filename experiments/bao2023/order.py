@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from experiments.bao2023 import common
 from experiments.bao2023.common import Images, Plan
+from experiments.bao2023.run import EfficientNetLite0
 from experiments.harness import Experiment, Row, parser
 
 from privmix import dpsgd
@@ -57,7 +58,7 @@ def head_of(backbone: str) -> dpsgd.LinearHead:
     """Return a backbone's head, which keeps the features of views that it has seen."""
     if backbone == "random-filters":
         return common.head(common.RandomFilters())
-    return common.head(common.EfficientNetLite0(int(backbone.rpartition("-")[2])))
+    return common.head(EfficientNetLite0(int(backbone.rpartition("-")[2])))
 
 
 @cache

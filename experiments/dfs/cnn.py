@@ -24,13 +24,13 @@ def main() -> None:
     arguments = parser(__doc__).parse_args()
     experiment = Experiment(__file__, KEYS, arguments)
     quick = arguments.quick
-    size, epochs, judged = (1000, 6, 2000) if quick else (50_000, 20, 10_000)
+    size, epochs, judged = (2000, 8, 2000) if quick else (50_000, 20, 10_000)
     train = common.read("mnist", "train")
     records, validation = train.part(0, size), train.part(len(train.images) - judged, judged)
     test = common.read("mnist", "test").part(0, judged)
-    epsilons, rates = ((8.0,), (2.0,)) if quick else ((1.0, 3.0, 8.0), (0.5, 1.0, 2.0))
+    epsilons, rates = ((8.0,), (1.0,)) if quick else ((1.0, 3.0, 8.0), (0.5, 1.0, 2.0))
     for model, epsilon, rate, run in itertools.product(
-        ("cnn-26k", "cnn-52k"), epsilons, rates, range(2 if quick else 3)
+        ("cnn-26k", "cnn-52k"), epsilons, rates, range(3)
     ):
 
         def measure(

@@ -40,7 +40,7 @@ def split(dataset: str, quick: bool) -> common.Split:
 
 def settings(quick: bool) -> Iterator[dict[str, Any]]:
     """Yield what is measured: dimensions at one epsilon, and epsilons at one dimension."""
-    runs = range(1) if quick else range(3)
+    runs = range(3)
     for dataset in ("cifar10", "mnist"):
         sizes = (50, 200, 700) if quick else (25, 50, 100, 200, 400, 700)
         epsilons = (1.0, 10.0) if quick else (0.5, 1.0, 2.0, 4.0, 10.0)

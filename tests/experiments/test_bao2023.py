@@ -81,6 +81,16 @@ def test_generated_images_are_of_their_classes(small):
         assert np.corrcoef(*(mean.ravel() for mean in means))[0, 1] > 0.7
 
 
+def test_the_backbone_of_full_size_is_found():
+    pytest.importorskip("efficientnet_lite_pytorch")
+    import torch
+    from experiments.bao2023 import linear
+
+    with torch.inference_mode():
+        found = linear.backbone("cifar10", 32).eval()(torch.zeros((1, 3, 32, 32)))
+    assert found.shape == (1, 1280)
+
+
 def test_the_pools_are_disjoint(small):
     records, pool = small.private(), small.pool()
     judges = small.judges()
