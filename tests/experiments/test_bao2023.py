@@ -124,7 +124,7 @@ def test_the_ablation_measures_every_factor(monkeypatch):
     full = list(order.settings(quick=False))
     assert len({tuple(key.values()) for key in full}) == len(full)
     assert {key["method"] for key in full} == set(order.METHODS)
-    assert {None, 8.0, 1.0} == {key["epsilon"] for key in full}
+    assert {None, 8.0, 2.0, 1.0} == {key["epsilon"] for key in full}
     key = {**next(order.settings(quick=True)), "records": 60, "epochs": 3, "rate": 4.0}
     monkeypatch.setattr(order, "judges", lambda backbone, quick: judged(order, backbone))
     assert order.measure(key, True)["accuracy"] > 20

@@ -49,7 +49,8 @@ class LinearHead:
             trainings with the same head. Privacy is the same for all.
         device: Where the backbone and the products run.
         initial: Public weights (num_classes, width) and intercepts (num_classes,) to start from, in place of
-            zeros: what was learnt from public examples, say. They must owe nothing to private records.
+            zeros: what was learnt from public examples, say. They must owe nothing to private records; the
+            certificate does not name them.
 
     """
 
