@@ -1,6 +1,6 @@
 """Does private feature selection find the features in which two classes differ?
 
-    python experiments/dfs/recovery.py --trials 200
+    python -m experiments.dfs.recovery --quick
 
 The DFS paper's synthetic setting: two Gaussian classes of equal size, whose means differ in a few of
 many independent features. A trial is a success if exactly those features are selected. ``theory``
@@ -12,12 +12,12 @@ those below are ours.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from experiments.harness import Experiment, parser
 from numpy.typing import NDArray
 from scipy.stats import foldnorm, halfnorm
 
@@ -114,23 +114,27 @@ def success_rates(
 
 
 def main() -> None:
-    """Print one line for each epsilon."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--epsilon", type=float, nargs="+", default=[0.5, 1.0, 1.5, 2.0, 4.0, 8.0])
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    rng = np.random.default_rng(0)
-    rows = [
-        {"epsilon": e, **success_rates(Setting(), e, arguments.trials, rng)}
-        for e in arguments.epsilon
-    ]
-    if arguments.json:
-        print(json.dumps(rows))
-        return
-    print("epsilon  theory  distance  t-test")
-    for row in rows:
-        print(f"{row['epsilon']:7g}{row['theory']:8.3f}{row['distance']:10.3f}{row['t-test']:8.3f}")
+    """Print one line for each epsilon, and draw the shares."""
+    arguments = parser(__doc__).parse_args()
+    experiment = Experiment(__file__, ("epsilon",), arguments)
+    trials = 40 if arguments.quick else 200
+    epsilons = (1.0, 2.0, 4.0) if arguments.quick else (0.5, 1.0, 1.5, 2.0, 4.0, 8.0)
+    for number, epsilon in enumerate(epsilons):
+        rng = np.random.default_rng(number)
+        experiment.measure(
+            {"epsilon": epsilon},
+            lambda epsilon=epsilon, rng=rng: success_rates(Setting(), epsilon, trials, rng),
+        )
+    experiment.show("theory", "distance", "t-test")
+
+    def draw(axes: Any) -> None:
+        for name in ("theory", "distance", "t-test"):
+            shares = [float(row[name]) for row in experiment.rows]
+            axes.plot([float(row["epsilon"]) for row in experiment.rows], shares, label=name)
+        axes.set(xlabel="epsilon", ylabel="share of trials with the right features", xscale="log")
+        axes.legend()
+
+    experiment.figure(draw)
 
 
 if __name__ == "__main__":

@@ -178,16 +178,6 @@ def test_the_benchmark_of_synthetic_records_runs(data, capsys, monkeypatch):
     assert "logistic" in capsys.readouterr().out
 
 
-EXPERIMENT = FOLDER.parent / "experiments" / "dfs" / "recovery.py"
-
-
-def test_the_experiment_of_feature_selection_prints_json(capsys, monkeypatch):
-    words = ["recovery", "--trials", "1", "--epsilon", "8", "--json"]
-    monkeypatch.setattr(sys, "argv", words)
-    runpy.run_path(str(EXPERIMENT), run_name="__main__")
-    assert json.loads(capsys.readouterr().out)
-
-
 @pytest.mark.parametrize("words", ["fine-tune --side 8", "scratch --side 8 --num-base 1"])
 def test_the_experiments_of_private_training_run(words, tmp_path, capsys, monkeypatch):
     """On made-up images, with a stand-in for the backbone, whose weights are a download."""
@@ -195,7 +185,7 @@ def test_the_experiments_of_private_training_run(words, tmp_path, capsys, monkey
     pytest.importorskip("PIL")
     write_images(tmp_path)
     monkeypatch.setenv("PRIVMIX_DATA", str(tmp_path))
-    parts = runpy.run_path(str(FOLDER.parent / "experiments" / "dp-mix" / "run.py"))
+    parts = runpy.run_path(str(FOLDER.parent / "experiments" / "bao2023" / "run.py"))
     module = type(
         "Module", (torch.nn.Flatten,), {"__init__": lambda s, _: torch.nn.Flatten.__init__(s)}
     )

@@ -58,6 +58,35 @@ def test_every_transform_keeps_shape_and_range(name):
     assert not torch.equal(made(plan, seed=1).inputs, inputs)
 
 
+def test_each_view_goes_through_one_random_transform():
+    names = ("cutout", "sobel", "blur")
+    plan = AugmentationPlan.self_aug(60, transforms=(), random_transforms=names)
+    views = base_views(RECORD, plan, np.random.default_rng(0))
+    blank = [bool((view == 0).all(dim=0).sum() >= 9) for view in views]
+    assert views.shape == (60, 3, 12, 10)
+    # Binomial(60, 1/3): outside 5 to 40 with probability below 1e-5; the draws are fixed.
+    assert 5 <= sum(blank) <= 40
+    assert torch.equal(base_views(RECORD, plan, np.random.default_rng(0)), views)
+
+
+def test_random_transforms_are_no_part_of_plans_without_them():
+    assert "random_transforms" not in AugmentationPlan().model_dump_json()
+    plan = AugmentationPlan.self_aug(2, transforms=("crop",), random_transforms=("crop", "noise"))
+    assert plan.all_transforms == ("crop", "noise")
+    assert AugmentationPlan.model_validate_json(plan.model_dump_json()) == plan
+    with pytest.raises(InvalidInputError, match="transforms"):
+        plan.check_input((5,), 0)
+
+
+def test_a_mixture_needs_two_members():
+    pairs = AugmentationPlan.mixup_of_pairs()
+    pairs.check_mixtures(2)
+    with pytest.raises(InvalidInputError, match="num_mixed"):
+        pairs.check_mixtures()
+    with pytest.raises(InvalidInputError, match="num_mixed"):
+        AugmentationPlan(num_base=1, num_mixed=2).check_mixtures()
+
+
 def test_mixtures_lie_between_two_members():
     plan = AugmentationPlan.dp_mix_self(4, 30, crop_padding=2)
     inputs, targets = made(plan)
@@ -110,7 +139,6 @@ def test_cutmix_weighs_labels_by_area():
     "changes, place",
     [
         ({"num_base": 0}, "num_base"),
-        ({"num_base": 1, "num_mixed": 2}, "num_mixed"),
         ({"num_base": -1}, "num_base"),
         ({"mix_alpha": float("nan")}, "mix_alpha"),
         ({"mix_alpha": 0.0}, "mix_alpha"),
@@ -118,6 +146,7 @@ def test_cutmix_weighs_labels_by_area():
         ({"transforms": ("spin",)}, "transforms"),
         ({"transforms": "crop"}, "transforms"),
         ({"transforms": [["crop"]]}, "transforms"),
+        ({"random_transforms": ("spin",)}, "random_transforms"),
     ],
 )
 def test_bad_plans_are_refused(changes, place):

@@ -187,8 +187,9 @@ def test_an_empty_step_is_pure_noise():
         assert not source.clipped_sum(np.empty(0, dtype=np.int32), 0, parameters).any()
 
 
-def test_microbatches_have_twice_the_sensitivity():
-    config = make_config(microbatch_size=2, clip_norm=1e-3, augmentation=AugmentationPlan.plain())
+@pytest.mark.parametrize("make", [AugmentationPlan.plain, AugmentationPlan.mixup_of_pairs])
+def test_microbatches_have_twice_the_sensitivity(make):
+    config = make_config(microbatch_size=2, clip_norm=1e-3, augmentation=make())
     images, labels = make_images(6)
     labels[5] = (labels[4] + 1) % 3
     steps, source, parameters = make_steps(Network(make_network()), config, images, labels)
@@ -205,6 +206,23 @@ def test_microbatches_have_twice_the_sensitivity():
     )
     assert steps.sample(0).max(initial=0) <= 2
     assert fewer.sample(0).max(initial=0) <= 2
+
+
+def test_random_transforms_and_public_weights_keep_the_sensitivity():
+    plan = AugmentationPlan.dp_mix_self(
+        3, 2, transforms=("flip",), random_transforms=("cutout", "noise")
+    )
+    config = make_config(clip_norm=1e-3, augmentation=plan)
+    head = LinearHead(Pooled(), initial=(np.arange(48.0).reshape(3, 16), np.ones(3)))
+    images, labels = make_images(6)
+    _, source, parameters = make_steps(head, config, images, labels)
+    _, other, _ = make_steps(head, config, images[:-1], labels[:-1])
+    everybody = np.arange(6, dtype=np.int32)
+    gap = source.clipped_sum(everybody, 0, parameters) - other.clipped_sum(
+        everybody[:-1], 0, parameters
+    )
+    gap = np.linalg.norm(gap.astype(float))
+    assert 0.5 * source.grid.sensitivity < gap <= source.grid.sensitivity
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")

@@ -60,6 +60,7 @@ def with_nan(images):
         ({"plan": make_plan().model_copy(update={"epsilon": 50.0})}, "epsilon.*costs at delta"),
         ({"plan": make_plan().model_copy(update={"delta": 1e-3})}, "epsilon.*costs at delta"),
         ({"model": LinearHead()}, "backbone"),
+        ({"model": LinearHead(Pooled(), initial=(np.ones((3, 9)), np.ones(3)))}, "initial"),
         (
             {"model": Network(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4)))},
             "module",
@@ -168,6 +169,34 @@ def test_a_resumed_training_is_bit_identical(kind, tmp_path, monkeypatch):
     )
 
 
+def test_a_head_starts_from_public_weights(tmp_path):
+    initial = (np.arange(48.0).reshape(3, 16), np.array([1.0, 2.0, 3.0]))
+    plan = make_plan(learning_rate=1e-9)
+    head = LinearHead(Pooled(), initial=initial)
+    state = fit(IMAGES, LABELS, plan, model=head, out=tmp_path / "a", test_seed=1).state
+    assert np.allclose(state["coef"], initial[0], atol=1e-6)
+    assert np.allclose(state["intercept"], initial[1], atol=1e-6)
+    TrainedModel(tmp_path / "a", LinearHead(Pooled()))  # the weights are in the folder
+
+    def cut_off(done, total):
+        raise CutOff
+
+    with pytest.raises(CutOff):
+        fit(IMAGES, LABELS, plan, model=head, out=tmp_path / "b", progress=cut_off, test_seed=1)
+    other = LinearHead(Pooled(), initial=(initial[0] + 1, initial[1]))
+    with pytest.raises(InvalidInputError, match="the plan and the records"):
+        fit(IMAGES, LABELS, plan, model=other, out=tmp_path / "b", resume=True, test_seed=1)
+
+
+@pytest.mark.parametrize(
+    "initial",
+    [(np.ones(3), np.ones(3)), (np.ones((3, 2)), np.ones(2)), ([["a"]], [0]), ([[np.nan]], [0])],
+)
+def test_public_weights_are_finite_numbers_of_one_size(initial):
+    with pytest.raises(InvalidInputError, match="initial"):
+        LinearHead(Pooled(), initial=initial)
+
+
 def test_two_trainings_differ(tmp_path):
     states = [
         fit(IMAGES, LABELS, make_plan(), model=LinearHead(Pooled()), out=tmp_path / name).state
@@ -176,8 +205,9 @@ def test_two_trainings_differ(tmp_path):
     assert not np.array_equal(states[0]["coef"], states[1]["coef"])
 
 
-def test_microbatches_train_for_research(tmp_path):
-    plan = make_plan(microbatch_size=2, augmentation=AugmentationPlan.plain())
+@pytest.mark.parametrize("make", [AugmentationPlan.plain, AugmentationPlan.mixup_of_pairs])
+def test_microbatches_train_for_research(make, tmp_path):
+    plan = make_plan(microbatch_size=2, augmentation=make())
     trained = fit(
         IMAGES[:-1], LABELS[:-1], plan, model=Network(make_network()), out=tmp_path / "m",
         research=True,

@@ -11,7 +11,7 @@ augmentations there are (DP-Mix, section 3.1, Algorithm 1).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,8 +57,11 @@ class AugmentationPlan(FrozenModel):
         transforms: What a self-augmentation consists of, in this order. Without any it is the
             record itself.
         crop_padding: Pixels of reflected border that random crops may reach into.
+        random_transforms: Of these, each self-augmentation is put through one more, drawn at random.
 
     """
+
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ("random_transforms",)
 
     num_base: int = 16
     num_synthetic: int = 0
@@ -67,6 +70,7 @@ class AugmentationPlan(FrozenModel):
     mix_alpha: float = 0.2
     transforms: tuple[Transform, ...] = ("crop", "flip")
     crop_padding: int = 4
+    random_transforms: tuple[Transform, ...] = ()
 
     @field_validator("num_base", "num_synthetic", "num_mixed", mode="before")
     @classmethod
@@ -83,24 +87,27 @@ class AugmentationPlan(FrozenModel):
     def _check_alpha(cls, value: object) -> float:
         return _validate.real("mix_alpha", value, at_least=1e-3, at_most=1e6)
 
-    @field_validator("transforms", mode="before")
+    @field_validator("transforms", "random_transforms", mode="before")
     @classmethod
-    def _check_transforms(cls, value: object) -> object:
+    def _check_transforms(cls, value: object, info: Any) -> object:
         names = tuple(value) if isinstance(value, list | tuple) else ()
         texts = isinstance(value, list | tuple) and all(isinstance(name, str) for name in names)
         if not texts or len(set(names)) != len(names):
-            _validate.fail("transforms", "a list of distinct transforms", repr(value)[:80])
+            _validate.fail(info.field_name, "a list of distinct transforms", repr(value)[:80])
         for name in names:
-            _validate.one_of("transforms", name, TRANSFORMS)
+            _validate.one_of(info.field_name, name, TRANSFORMS)
         return names
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.num_base + self.num_synthetic == 0:
             _validate.fail("num_base + num_synthetic", "at least 1 augmentation (K)", 0)
-        if self.num_mixed and self.num_base + self.num_synthetic < 2:
-            _validate.fail("num_mixed", "0 for a single augmentation", self.num_mixed)
         return self
+
+    def check_mixtures(self, num_records: int = 1) -> None:
+        """Refuse mixtures where what is made of ``num_records`` records has no two members to mix."""
+        if self.num_mixed and num_records * self.num_base + self.num_synthetic < 2:
+            _validate.fail("num_mixed", "0 for a single augmentation", self.num_mixed)
 
     @classmethod
     def plain(cls) -> AugmentationPlan:
@@ -133,6 +140,16 @@ class AugmentationPlan(FrozenModel):
         """Pure DP-Mix-Diff (K_base = 0): synthetic images and their mixtures alone."""
         return cls(num_base=0, num_mixed=num_mixed, num_synthetic=num_synthetic, **options)
 
+    @classmethod
+    def mixup_of_pairs(cls, **options: Any) -> AugmentationPlan:
+        """Mixup across records, for microbatches of 2: both records and one mixture of them."""
+        return cls(num_base=1, num_mixed=1, **{"transforms": (), **options})
+
+    @property
+    def all_transforms(self) -> tuple[Transform, ...]:
+        """Everything that a self-augmentation may be put through."""
+        return tuple(dict.fromkeys(self.transforms + self.random_transforms))
+
     @property
     def num_augmentations(self) -> int:
         """Number of augmentations of a record, K = K_base + K_diff + K_self."""
@@ -146,15 +163,15 @@ class AugmentationPlan(FrozenModel):
             num_synthetic_images: Size of the synthetic set; 0 without one.
 
         """
-        if len(shape) != 3 and self.transforms:
-            named = ", ".join(self.transforms)
+        if len(shape) != 3 and self.all_transforms:
+            named = ", ".join(self.all_transforms)
             _validate.fail("transforms", f"none for records of shape {shape}", named)
         if len(shape) != 3 and self.num_mixed and self.mix == "cutmix":
             _validate.fail("mix", f"mixup for records of shape {shape}", self.mix)
-        if "crop" in self.transforms and self.crop_padding >= min(shape[1:]):
+        if "crop" in self.all_transforms and self.crop_padding >= min(shape[1:]):
             allowed = f"fewer pixels than an image's side, {min(shape[1:])}"
             _validate.fail("crop_padding", allowed, self.crop_padding)
-        if "jitter" in self.transforms and shape[0] != 3:
+        if "jitter" in self.all_transforms and shape[0] != 3:
             _validate.fail("transforms", "jitter for images of 3 channels only", shape[0])
         if self.num_synthetic and not num_synthetic_images:
             _validate.fail("synthetic", "synthetic images, for num_synthetic above 0", "none")
@@ -207,8 +224,12 @@ def check_augmentation(plan: AugmentationPlan, shape: tuple[int, ...], device: A
 
     blank, target = torch.zeros(shape, device=device), torch.ones(1, device=device)
     public = Samples(blank[None], target[None])
+    # Every random transform is tried, not only the one that is drawn.
+    tried = plan.model_copy(update={"transforms": plan.all_transforms, "random_transforms": ()})
     try:
-        augment(blank, target, plan, np.random.default_rng(0), public)
+        views = base_views(blank, tried, np.random.default_rng(0))
+        both = Samples(torch.cat([views, views]), target.expand(2 * len(views), -1))
+        complete(both, plan, np.random.default_rng(0), public)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         _validate.fail("transforms", f"some that apply to records of shape {shape}", reason)
@@ -224,7 +245,24 @@ def base_views(record: Tensor, plan: AugmentationPlan, generator: np.random.Gene
     for name in plan.transforms:
         if name not in ("crop", "flip"):
             views = _TRANSFORM[name](views, generator)
-    return views
+    return _one_more(views, plan, generator) if plan.random_transforms else views
+
+
+def _one_more(views: Tensor, plan: AugmentationPlan, generator: np.random.Generator) -> Tensor:
+    """Put each view through one of ``random_transforms``."""
+    import torch
+
+    names = plan.random_transforms
+    chosen = [names[place] for place in generator.integers(len(names), size=len(views))]
+    alone = {
+        name: plan.model_copy(
+            update={"num_base": 1, "transforms": (name,), "random_transforms": ()}
+        )
+        for name in names
+    }
+    return torch.cat(
+        [base_views(view, alone[name], generator) for view, name in zip(views, chosen, strict=True)]
+    )
 
 
 def complete(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from privmix import _validate
 from privmix.dpsgd.augmentation import (
@@ -48,6 +48,9 @@ class LinearHead:
             step. Views that are kept are a fixed function of the record, so that they serve several
             trainings with the same head. Privacy is the same for all.
         device: Where the backbone and the products run.
+        initial: Public weights (num_classes, width) and intercepts (num_classes,) to start from, in place of
+            zeros: what was learnt from public examples, say. They must owe nothing to private records; the
+            certificate does not name them.
 
     """
 
@@ -59,9 +62,11 @@ class LinearHead:
         *,
         feature_cache: FeatureCache = "none",
         device: Any = "cpu",
+        initial: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> None:
         require("torch")
         self.backbone, self.device = backbone, device
+        self.initial = None if initial is None else _initial(*initial)
         self.feature_cache: FeatureCache = feature_cache
         self.cache: dict[bytes, Samples] = {}  # private: features of records
         _validate.one_of("feature_cache", feature_cache, FEATURE_CACHES)
@@ -111,8 +116,15 @@ class LinearHead:
         return shape[1]
 
     def initial_parameters(self, config: TrainingConfig) -> NDArray[np.float64]:
-        """Zeros: all classes alike."""
-        return np.zeros(config.num_classes * (self.num_features(config) + 1))
+        """Return the public weights to start from, the intercepts last in each row; or zeros."""
+        shape = config.num_classes, self.num_features(config) + 1
+        if self.initial is None:
+            return np.zeros(shape[0] * shape[1])
+        if self.initial.shape != shape:
+            found = (self.initial.shape[0], self.initial.shape[1] - 1)
+            allowed = f"weights of shape {(shape[0], shape[1] - 1)}, one intercept for each row"
+            _validate.fail("initial", allowed, f"shape {found}")
+        return self.initial.reshape(-1).copy()
 
     def features(self, inputs: Tensor) -> Tensor:
         """Run the backbone, without gradients."""
@@ -221,6 +233,22 @@ class HeadGradients:
             return self._head.features(inputs)
         finally:
             self._buffers.restore()
+
+
+def _initial(coef: ArrayLike, intercept: ArrayLike) -> NDArray[np.float64]:
+    try:
+        found = np.column_stack([np.asarray(part, dtype=np.float64) for part in (coef, intercept)])
+    except (TypeError, ValueError):
+        found = None
+    if (
+        found is None
+        or np.ndim(coef) != 2
+        or np.ndim(intercept) != 1
+        or not np.isfinite(found).all()
+    ):
+        allowed = "finite weights (num_classes, width) and intercepts (num_classes,)"
+        _validate.fail("initial", allowed, f"shapes {np.shape(coef)} and {np.shape(intercept)}")
+    return found
 
 
 def _concatenated(tensors: list[Tensor]) -> Tensor:

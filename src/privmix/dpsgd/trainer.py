@@ -222,6 +222,7 @@ def fit(
         + f"{environment(model.device)} {facts.model_dump_json()} {research}".encode()
         + f" {getattr(model, 'records_per_call', 1)}".encode()
         + (b"" if extractor is None else extractor.content())
+        + (parameters.tobytes() if getattr(model, "initial", None) is not None else b"")
     ).digest()
 
     made_here = False
@@ -272,7 +273,7 @@ def check_training(
     recheck(plan.event, plan.epsilon, plan.delta, plan.accountants)
     with deterministic(model.device):
         model.check(config)
-    if {"jitter", "blur", "sobel"} & set(config.augmentation.transforms):
+    if {"jitter", "blur", "sobel"} & set(config.augmentation.all_transforms):
         require("kornia")
     if config.microbatch_size != 1 and not research:
         allowed = "1, unless for research: pairs of records are formed by their order"

@@ -140,6 +140,7 @@ class TrainingConfig(FrozenModel):
             _validate.fail("class_weight", allowed, len(self.class_weight))
         if self.microbatch_size == 2 and self.augmentation.num_synthetic:
             _validate.fail("augmentation", "no synthetic images in microbatches of 2", "some")
+        self.augmentation.check_mixtures(self.microbatch_size)
         return self
 
     @property
