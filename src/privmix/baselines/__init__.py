@@ -12,7 +12,8 @@ record, the method is made sound, and its docstring says what was changed.
 from __future__ import annotations
 
 from privmix.baselines.base import Baseline, BaselineRelease
-from privmix.baselines.embedding import FourierFeatures, HermiteFeatures, MeanEmbedding
+from privmix.baselines.embedding import MeanEmbedding
+from privmix.baselines.feature_maps import FourierFeatures, HermiteFeatures
 from privmix.baselines.linear_probe import LinearProbe
 from privmix.baselines.perturbation import LocalPerturbation, RandomProjection, kenthapadi_stddev
 from privmix.baselines.prototypes import ClassMeans
