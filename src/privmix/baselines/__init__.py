@@ -15,12 +15,14 @@ from privmix.baselines.base import Baseline, BaselineRelease
 from privmix.baselines.embedding import MeanEmbedding
 from privmix.baselines.feature_maps import FourierFeatures, HermiteFeatures
 from privmix.baselines.linear_probe import LinearProbe
+from privmix.baselines.p3gm import P3GM
 from privmix.baselines.perturbation import LocalPerturbation, RandomProjection, kenthapadi_stddev
 from privmix.baselines.prototypes import ClassMeans
 from privmix.baselines.second_moments import SecondMoments
 from privmix.baselines.stratified import ClassMixtures
 
 __all__ = [
+    "P3GM",
     "Baseline",
     "BaselineRelease",
     "ClassMeans",
