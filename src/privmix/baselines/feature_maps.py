@@ -134,40 +134,43 @@ class HermiteFeatures:
         _add_slopes(x, classes, *self._constants(), weights.astype(x.dtype), slopes)
         return slopes
 
-    def _constants(self) -> tuple[float, float]:
+    def _constants(self) -> tuple[float, float, NDArray[np.float64]]:
         rho = _validate.real("rho", self.rho, above=0.0, below=1.0)
         _validate.integer("order", self.order, at_least=1)
-        return rho, float(self.scale)
+        return rho, float(self.scale), _factors(self.order + 1, rho)
+
+
+def _factors(count: int, rho: float) -> NDArray[np.float64]:
+    """Return sqrt(2 / c), sqrt((c - 1) / c) and rho^(c / 2) for each c."""
+    degrees = np.maximum(np.arange(count, dtype=np.float64), 1.0)
+    powers = rho ** (np.arange(count) / 2)
+    return np.column_stack([np.sqrt(2 / degrees), np.sqrt((degrees - 1) / degrees), powers])
 
 
 @kernel(nogil=True)
 def _add_features(
-    x: NDArray[Any], classes: NDArray[np.int64], rho: float, scale: float, sums: NDArray[Any]
+    x: NDArray[Any],
+    classes: NDArray[np.int64],
+    rho: float,
+    scale: float,
+    factors: NDArray[np.float64],
+    sums: NDArray[Any],
 ) -> None:  # pragma: no cover - compiled
     """Add each record's features to its class's sums, (num_classes, order + 1, features).
 
     Hermite functions by their stable recursion: u_c = sqrt(2 / c) v u_(c-1) - sqrt((c-1) / c) u_(c-2),
     with u_c = H_c / sqrt(2^c c!) times the exponential; rho^(c/2) is multiplied in at the end.
     """
-    width = x.shape[1]
     start = ((1 - rho) * (1 + rho)) ** 0.25
-    v, u, before = np.empty_like(x[0]), np.empty_like(x[0]), np.empty_like(x[0])
     for i in range(x.shape[0]):
         out = sums[classes[i]]
-        for j in range(width):
-            v[j] = x[i, j] * scale
-            u[j] = start * math.exp(-rho / (1 + rho) * v[j] * v[j])
-            before[j] = 0.0
-            out[0, j] += u[j]
-        power = 1.0
-        for c in range(1, sums.shape[1]):
-            power *= math.sqrt(rho)
-            a, b, row = math.sqrt(2.0 / c), math.sqrt((c - 1.0) / c), out[c]
-            for j in range(width):
-                new = a * v[j] * u[j] - b * before[j]
-                before[j] = u[j]
-                u[j] = new
-                row[j] += power * new
+        for j in range(x.shape[1]):
+            v = x[i, j] * scale
+            u, before = start * math.exp(-rho / (1 + rho) * v * v), 0.0
+            out[0, j] += u
+            for c in range(1, sums.shape[1]):
+                u, before = factors[c, 0] * v * u - factors[c, 1] * before, u
+                out[c, j] += factors[c, 2] * u
 
 
 @kernel(nogil=True)
@@ -176,35 +179,25 @@ def _add_slopes(
     classes: NDArray[np.int64],
     rho: float,
     scale: float,
+    factors: NDArray[np.float64],
     weights: NDArray[Any],
     slopes: NDArray[Any],
 ) -> None:  # pragma: no cover - compiled
     """Add sum over c of weights[class, c, j] times the derivative of feature c, for every x[i, j]."""
-    width = x.shape[1]
     start = ((1 - rho) * (1 + rho)) ** 0.25
-    v, u, before = np.empty_like(x[0]), np.empty_like(x[0]), np.empty_like(x[0])
-    du, dbefore = np.empty_like(x[0]), np.empty_like(x[0])
     for i in range(x.shape[0]):
-        weight, out = weights[classes[i]], slopes[i]
-        for j in range(width):
-            v[j] = x[i, j] * scale
-            u[j] = start * math.exp(-rho / (1 + rho) * v[j] * v[j])
-            du[j] = -2.0 * rho / (1 + rho) * v[j] * u[j]
-            before[j] = 0.0
-            dbefore[j] = 0.0
-            out[j] += scale * weight[0, j] * du[j]
-        power = 1.0
-        for c in range(1, weights.shape[1]):
-            power *= math.sqrt(rho)
-            a, b, row = math.sqrt(2.0 / c), math.sqrt((c - 1.0) / c), weight[c]
-            for j in range(width):
-                new = a * v[j] * u[j] - b * before[j]
-                dnew = a * (u[j] + v[j] * du[j]) - b * dbefore[j]
-                before[j] = u[j]
-                u[j] = new
-                dbefore[j] = du[j]
-                du[j] = dnew
-                out[j] += scale * power * row[j] * dnew
+        weight = weights[classes[i]]
+        for j in range(x.shape[1]):
+            v = x[i, j] * scale
+            u, before = start * math.exp(-rho / (1 + rho) * v * v), 0.0
+            slope, slope_before = -2.0 * rho / (1 + rho) * v * u, 0.0
+            total = weight[0, j] * slope
+            for c in range(1, weights.shape[1]):
+                a, b = factors[c, 0], factors[c, 1]
+                slope, slope_before = a * (u + v * slope) - b * slope_before, slope
+                u, before = a * v * u - b * before, u
+                total += factors[c, 2] * weight[c, j] * slope
+            slopes[i, j] += scale * total
 
 
 @cache
