@@ -18,8 +18,10 @@ from privmix.baselines.linear_probe import LinearProbe
 from privmix.baselines.p3gm import P3GM
 from privmix.baselines.perturbation import LocalPerturbation, RandomProjection, kenthapadi_stddev
 from privmix.baselines.prototypes import ClassMeans
+from privmix.baselines.public_prototypes import PublicPrototypes
 from privmix.baselines.second_moments import SecondMoments
 from privmix.baselines.stratified import ClassMixtures
+from privmix.baselines.tree_marginals import TreeMarginals
 
 __all__ = [
     "P3GM",
@@ -32,7 +34,9 @@ __all__ = [
     "LinearProbe",
     "LocalPerturbation",
     "MeanEmbedding",
+    "PublicPrototypes",
     "RandomProjection",
     "SecondMoments",
+    "TreeMarginals",
     "kenthapadi_stddev",
 ]

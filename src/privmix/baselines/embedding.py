@@ -123,7 +123,12 @@ class MeanEmbedding(Method):
 
         size = self.hidden_size
         if self.image_side is None:
-            layers = [nn.Linear(size, size), nn.BatchNorm1d(size), nn.ReLU(), nn.Linear(size, width)]
+            layers = [
+                nn.Linear(size, size),
+                nn.BatchNorm1d(size),
+                nn.ReLU(),
+                nn.Linear(size, width),
+            ]
             return list(layers)
         side = self.image_side // 4
         return [

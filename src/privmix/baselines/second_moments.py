@@ -82,6 +82,7 @@ def gram(integers: NDArray[np.int16]) -> NDArray[np.int64]:
 
 
 def symmetric(upper: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """Return the symmetric matrix that has ``upper`` as its upper triangle, row by row."""
     matrix = np.zeros((width, width))
     matrix[np.triu_indices(width)] = upper
     return matrix + np.triu(matrix, 1).T
