@@ -53,6 +53,7 @@ def methods(num_records: int, quick: bool) -> dict[str, Any]:
     return {
         "DP-MERF": baselines.MeanEmbedding(10, num_records, fourier, **common),
         "DP-HP": baselines.MeanEmbedding(10, num_records, hermite, **common),
+        "P3GM": baselines.P3GM(10, num_records, clip_norm=10.0, num_steps=100 if quick else 400),
     }
 
 

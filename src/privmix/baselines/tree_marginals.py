@@ -142,7 +142,8 @@ def _tree(
         for b in range(width)
         if a != b
     }
-    reached, edges = [0], []
+    reached: list[int] = [0]
+    edges: Edges = []
     while len(reached) < width:
         choices = [(a, b) for a in reached for b in range(width) if b not in reached]
         values = [scores[choice] for choice in choices]
