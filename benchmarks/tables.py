@@ -34,8 +34,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import privmix
-from marginals import NUM_BINS, draw_records
 from privmix import dpsgd
+from privmix.baselines import TreeMarginals
 from privmix.features.tabular import TabularExtractor
 from privmix.schema.table import CategoricalColumn, OrdinalColumn
 
@@ -43,6 +43,7 @@ DELTA = 1e-5
 RESULTS = Path(__file__).parent / "results"
 SCHEMAS = Path(__file__).parent / "tables_schemas.json"
 SYNTHETIC = 20_000
+NUM_BINS = 16  # of numbers, of equal width between public bounds
 Figures = dict[str, float]
 
 
@@ -190,16 +191,21 @@ def of_fit(table: Table, epsilon: float, seed: int) -> Iterator[tuple[str, Figur
 
 
 def of_marginals(table: Table, epsilon: float, seed: int) -> Iterator[tuple[str, Figures]]:
-    """Records from noisy marginals along a tree (``marginals.py``), and learners on them."""
+    """Records from noisy marginals along a tree , and learners on them."""
     train, sizes = coded(table, table.train)
     test, _ = coded(table, table.test)
     classes = list(map(str, table.schema.classes))
     labels = np.array([classes.index(str(y)) for y in table.y_train])
-    sizes = [len(classes), *sizes]
-    codes = np.column_stack([labels, *train])
-    drawn = draw_records(codes, sizes, epsilon, DELTA, SYNTHETIC, seed)
-    x, x_test = (one_hot(part, sizes[1:]) for part in (drawn[:, 1:], np.column_stack(test)))
-    y = np.array(table.schema.classes)[drawn[:, 0]]
+    method = TreeMarginals(len(classes), len(labels), tuple(sizes))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of releases of the same public tables
+        published = method.release(
+            np.column_stack(train), labels, target_epsilon=epsilon, target_delta=DELTA
+        )
+    drawn, drawn_labels = published.records(SYNTHETIC, seed=seed)
+    codes = drawn.astype(np.int64)
+    x, x_test = (one_hot(part, sizes) for part in (codes, np.column_stack(test)))
+    y = np.array(table.schema.classes)[drawn_labels.argmax(axis=1)]
     yield from learnt("marginals,", x, y, x_test, table.y_test, seed)
 
 

@@ -1,4 +1,4 @@
-"""Exact samples of a rounded Gaussian: the only place privacy noise is drawn.
+"""Exact samples of a rounded Gaussian, and choices at random: the only place privacy noise is drawn.
 
 ``rounded_gaussian`` returns rint(N) for N ~ Normal(0, stddev^2). It works by rejection under a
 staircase: |N| / stddev is proposed uniformly in a strip of width 1/32, a strip being chosen with
@@ -14,6 +14,7 @@ depend on the machine's floating-point library.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -344,3 +345,68 @@ def _draw_slowly(
                 out[filled] = settled
                 filled, begun = filled + 1, False
     return out
+
+
+def exponential_choice(utilities: Sequence[int], rate: Fraction, stream: KeyStream) -> int:
+    """Draw a place j with probability proportional to exp(rate * utilities[j]), exactly.
+
+    Utilities are integers and everything else is integer arithmetic: a place is proposed uniformly and
+    accepted with probability exp(-rate * (largest - utilities[j])). The time that it takes tells of
+    the utilities.
+
+    Args:
+        utilities: At least one integer. Private.
+        rate: Not negative.
+        stream: Uniform words.
+
+    Source: the exponential mechanism (McSherry & Talwar 2007); exponentials by von Neumann's
+    alternating coins, as in Canonne, Kamath & Steinke (2020), Algorithm 1.
+
+    Example:
+        >>> from fractions import Fraction
+        >>> from privmix.noise import exponential_choice
+        >>> from privmix.rng import MasterKey
+        >>> exponential_choice([3, 50, 7], Fraction(1), MasterKey.for_test(0, b"").stream("choice"))
+        1
+
+    """
+    if not len(utilities) or rate < 0:
+        raise ValueError("utilities must not be empty, and rate not be negative")
+    largest = max(utilities)
+    while True:
+        place = _below(len(utilities), stream)
+        if _exponential_coin(rate * (largest - int(utilities[place])), stream):
+            return place
+
+
+def _below(count: int, stream: KeyStream) -> int:
+    """Draw an integer from 0 to count - 1 uniformly."""
+    bits = (count - 1).bit_length()
+    while True:
+        value = 0
+        for _ in range(-(-bits // 64)):
+            value = (value << 64) | stream.integer()
+        value >>= -bits % 64
+        if value < count:
+            return value
+
+
+def _exponential_coin(exponent: Fraction, stream: KeyStream) -> bool:
+    """Return True with probability exp(-exponent), exactly."""
+    while exponent > 1:
+        if not _small_exponential_coin(Fraction(1), stream):
+            return False
+        exponent -= 1
+    return _small_exponential_coin(exponent, stream)
+
+
+def _small_exponential_coin(exponent: Fraction, stream: KeyStream) -> bool:
+    """Return True with probability exp(-exponent), for an exponent from 0 to 1.
+
+    The first tails among coins of probability exponent / 1, exponent / 2, ... is at an odd place with
+    probability 1 - x + x^2/2 - ..., the series of the exponential.
+    """
+    place = 1
+    while _below(exponent.denominator * place, stream) < exponent.numerator:
+        place += 1
+    return place % 2 == 1

@@ -1,6 +1,7 @@
 import math
 
 import mpmath as mp
+import numpy as np
 import pytest
 
 from privmix._validate import InvalidInputError
@@ -10,6 +11,7 @@ from privmix.accounting import (
     PoissonGaussianEvent,
     SignedGaussianEvent,
     UniformGaussianEvent,
+    bounded_range_from,
     event_gdp_mu,
     gdp_delta,
     gdp_epsilon,
@@ -77,3 +79,22 @@ def test_bad_arguments():
         gdp_delta(float("nan"), 1.0)
     with pytest.raises(InvalidInputError, match="epsilon"):
         gdp_delta(1.0, -0.1)
+
+
+@pytest.mark.parametrize("gdp_mu", [0.01, 0.268, 1.0, 4.0, 9.0])
+def test_a_loss_of_bounded_range_is_as_private_as_the_gaussian_mechanism(gdp_mu):
+    """Every pair of two points with losses t and t - r asks for at most mu, and one asks for it."""
+    context = mp.MPContext()
+    context.dps = 50
+    loss_range = context.mpf(bounded_range_from(gdp_mu))
+
+    def quantile(p):
+        return context.sqrt(2) * context.erfinv(2 * p - 1)
+
+    asked = []
+    for t in np.linspace(0.02, 0.98, 49):
+        up, down = context.exp(t * loss_range), context.exp((t - 1) * loss_range)
+        q = (1 - down) / (up - down)
+        asked.append(float(quantile(up * q) - quantile(q)))
+    assert max(asked) <= gdp_mu
+    assert max(asked) == pytest.approx(gdp_mu, rel=1e-9)

@@ -10,6 +10,7 @@ import pytest
 from privmix import InvalidInputError, baselines
 from privmix.accounting import GaussianEvent, epsilon_at
 from privmix.baselines import (
+    P3GM,
     Baseline,
     ClassMeans,
     ClassMixtures,
@@ -18,6 +19,7 @@ from privmix.baselines import (
     LinearProbe,
     LocalPerturbation,
     MeanEmbedding,
+    PublicPrototypes,
     RandomProjection,
     SecondMoments,
     base,
@@ -33,10 +35,13 @@ BASELINES = {
     "moments": SecondMoments(K),
     "probe": LinearProbe(K, N),
     "mixtures": ClassMixtures(K, N, mix_size=20.0, rows_per_class=20),
+    "public": PublicPrototypes(K, np.eye(7, D) + np.arange(D)),
+    "p3gm": P3GM(K, N, num_directions=3, hidden_size=4, batch_size=60, num_steps=5, low=-1.0),
     "merf": MeanEmbedding(K, N, FourierFeatures(D, 40, 1.0), low=-1.0, num_steps=5),
     "hermite": MeanEmbedding(K, N, HermiteFeatures(6, scale=1.0), low=-1.0, num_steps=5),
 }
-OURS = [name for name in BASELINES if name != "mixtures"]  # that one is the engine's
+# Mixtures are the engine's; the other two have neighbour tests of their own.
+OURS = [name for name in BASELINES if name not in {"mixtures", "public", "p3gm"}]
 
 
 def records(seed: int = 0):

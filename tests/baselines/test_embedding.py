@@ -1,4 +1,4 @@
-"""The public maps have norm at most one, and their kernels."""
+"""Class sums of embedded records, and the generator that learns from them."""
 
 from __future__ import annotations
 
@@ -9,30 +9,6 @@ torch = pytest.importorskip("torch")
 
 from privmix import InvalidInputError  # noqa: E402
 from privmix.baselines import FourierFeatures, HermiteFeatures, MeanEmbedding  # noqa: E402
-
-
-@pytest.fixture
-def values():
-    return torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, (50, 3)))
-
-
-def test_fourier_features_have_norm_one_and_approach_the_gaussian_kernel(values):
-    embedded = FourierFeatures(3, 40_000, 0.7)(values).numpy()
-    np.testing.assert_allclose((embedded**2).sum(axis=1), 1.0, rtol=1e-12)
-    distances = ((values[:, None] - values[None]) ** 2).sum(-1).numpy()
-    # The mean of 40,000 bounded terms: Hoeffding gives 0.05 a false-alarm rate below 1e-20 a pair.
-    np.testing.assert_allclose(embedded @ embedded.T, np.exp(-distances / 0.98), atol=0.05)
-
-
-@pytest.mark.parametrize("rho", [0.1, 0.6, 0.9])
-def test_hermite_features_have_norm_at_most_one_and_approach_mehlers_kernel(values, rho):
-    short = HermiteFeatures(3, rho, 1.0)(values).numpy()
-    assert ((short**2).sum(axis=1) <= 1 + 1e-12).all()
-    whole = HermiteFeatures(150, rho, 1.0)(values).numpy()
-    np.testing.assert_allclose((whole**2).sum(axis=1), 1.0, rtol=1e-6)
-    v, w = values[:, None], values[None]
-    kernel = torch.exp(-rho / (1 - rho**2) * (v - w) ** 2).mean(-1).numpy()
-    np.testing.assert_allclose(whole @ whole.T, kernel, atol=1e-5)
 
 
 @pytest.mark.parametrize("features", [FourierFeatures(784, 30, 10.0), HermiteFeatures(3)])
@@ -58,6 +34,21 @@ def test_a_generator_learns_the_classes_apart():
     assert right.mean() > 0.95
 
 
-def test_a_length_must_be_positive(values):
-    with pytest.raises(InvalidInputError, match="length"):
-        FourierFeatures(3, 10, 0.0)(values)
+def test_images_are_drawn_by_a_convolutional_generator():
+    random = np.random.default_rng(1)
+    y = random.integers(2, size=200)
+    x = np.clip(np.where(y[:, None] == 1, np.arange(64) < 32, np.arange(64) >= 32), 0.1, 0.9)
+    method = MeanEmbedding(
+        2, 200, HermiteFeatures(4), num_steps=60, batch_size=100, hidden_size=32, image_side=8
+    )
+    made = method.release(x, y, target_epsilon=50.0, target_delta=1e-5, test_seed=0)
+    rows, labels = made.records(100)
+    right = (rows[:, :32].mean(axis=1) > rows[:, 32:].mean(axis=1)) == (labels[:, 1] == 1)
+    assert rows.shape == (100, 64) and right.mean() > 0.95
+
+
+@pytest.mark.parametrize("side", [7, 12])
+def test_a_side_that_does_not_fit_is_refused(side):
+    method = MeanEmbedding(2, 10, HermiteFeatures(2), image_side=side)
+    with pytest.raises(InvalidInputError, match="image_side"):
+        method.release(np.zeros((10, 49)), np.zeros(10, int), target_epsilon=1.0, target_delta=1e-5)

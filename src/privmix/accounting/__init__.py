@@ -33,7 +33,13 @@ from privmix.accounting.events import (
     per_record,
 )
 from privmix.accounting.filters import AdaptiveReading, adaptive_reading, admits, event_time
-from privmix.accounting.gdp import event_gdp_mu, gdp_delta, gdp_epsilon, gdp_mu_from
+from privmix.accounting.gdp import (
+    bounded_range_from,
+    event_gdp_mu,
+    gdp_delta,
+    gdp_epsilon,
+    gdp_mu_from,
+)
 from privmix.accounting.rdp import (
     dpmix_paper_epsilon,
     moments_epsilon,
@@ -69,6 +75,7 @@ __all__ = [
     "account",
     "adaptive_reading",
     "admits",
+    "bounded_range_from",
     "calibrate",
     "calibrate_noise_multiplier",
     "calibrate_noise_to_risk",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import erfcx, ndtr
+from scipy.special import erfcx, log_ndtr, ndtr
 
 from privmix import _validate
 from privmix.accounting.events import (
@@ -81,6 +81,28 @@ def gdp_mu_from(epsilon: float, delta: float) -> float:
     while excess(lower) > 0.0:
         lower -= 7.0
     return math.exp(root(excess, lower, upper, xtol=1e-14, rtol=1e-14)) * (1.0 - 1e-12)
+
+
+def bounded_range_from(gdp_mu: float) -> float:
+    """The largest range of a privacy loss that implies ``gdp_mu``-GDP, to twelve digits.
+
+    A mechanism whose privacy loss lies in an interval of length r for any two neighbours, as the
+    exponential mechanism's does, has a trade-off function above two lines, of slopes -exp(t) from (0, 1) and
+    -exp(t - r) to (1, 0) for some t. A Gaussian mechanism's is convex with the same ends, and so is
+    below both where it is below their meeting point. Over t that asks most of mu at t = r / 2, where
+    the point is (a, a) with a = 1 / (1 + exp(r / 2)) = Phi(-mu / 2).
+
+    Source: bounded range (Durfee & Rogers 2019; Dong, Durfee & Rogers 2020) read as a trade-off.
+
+    Example:
+        >>> from privmix.accounting import bounded_range_from
+        >>> round(bounded_range_from(1.0), 6)
+        1.613914
+
+    """
+    gdp_mu = _validate.real("gdp_mu", gdp_mu, above=0.0)
+    logs = log_ndtr(np.array([gdp_mu / 2.0, -gdp_mu / 2.0]))
+    return 2.0 * float(logs[0] - logs[1]) * (1.0 - 1e-12)
 
 
 def event_gdp_mu(event: Event) -> tuple[float, bool] | None:

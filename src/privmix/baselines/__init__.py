@@ -12,14 +12,19 @@ record, the method is made sound, and its docstring says what was changed.
 from __future__ import annotations
 
 from privmix.baselines.base import Baseline, BaselineRelease
-from privmix.baselines.embedding import FourierFeatures, HermiteFeatures, MeanEmbedding
+from privmix.baselines.embedding import MeanEmbedding
+from privmix.baselines.feature_maps import FourierFeatures, HermiteFeatures
 from privmix.baselines.linear_probe import LinearProbe
+from privmix.baselines.p3gm import P3GM
 from privmix.baselines.perturbation import LocalPerturbation, RandomProjection, kenthapadi_stddev
 from privmix.baselines.prototypes import ClassMeans
+from privmix.baselines.public_prototypes import PublicPrototypes
 from privmix.baselines.second_moments import SecondMoments
 from privmix.baselines.stratified import ClassMixtures
+from privmix.baselines.tree_marginals import TreeMarginals
 
 __all__ = [
+    "P3GM",
     "Baseline",
     "BaselineRelease",
     "ClassMeans",
@@ -29,7 +34,9 @@ __all__ = [
     "LinearProbe",
     "LocalPerturbation",
     "MeanEmbedding",
+    "PublicPrototypes",
     "RandomProjection",
     "SecondMoments",
+    "TreeMarginals",
     "kenthapadi_stddev",
 ]

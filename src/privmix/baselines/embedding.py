@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,93 +19,14 @@ from privmix.baselines.base import (
     one_hot,
     quantised,
 )
+from privmix.baselines.feature_maps import FeatureMap
 from privmix.running.resources import torch_pool
 
 if TYPE_CHECKING:
     import torch
 
 _CODE_WIDTH = 16
-
-
-class FeatureMap(Protocol):
-    """A public map of records to vectors of norm at most one, in torch, so that it has a gradient."""
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Map (records, features) to (records, width)."""
-
-
-@dataclass(frozen=True)
-class FourierFeatures:
-    """Random Fourier features of the Gaussian kernel exp(-|x - y|^2 / (2 length^2)), of norm one.
-
-    Attributes:
-        num_features: Width of a record.
-        num_frequencies: Half the width of the embedding.
-        length: Of the kernel, in the units of the records; a public choice.
-        seed: Of the frequencies, which are public.
-
-    Source: Rahimi & Recht (2007), as in DP-MERF (Harder et al. 2021).
-
-    """
-
-    num_features: int
-    num_frequencies: int = 500
-    length: float = 10.0
-    seed: int = 0
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Map (records, num_features) to (records, 2 * num_frequencies)."""
-        import torch
-
-        angles = x @ torch.as_tensor(self._frequencies(), dtype=x.dtype)
-        both = torch.cat([torch.cos(angles), torch.sin(angles)], dim=1)
-        return both / math.sqrt(self.num_frequencies)
-
-    def _frequencies(self) -> NDArray[np.float64]:
-        return _frequencies(self.num_features, self.num_frequencies, self.length, self.seed)
-
-
-@cache
-def _frequencies(width: int, count: int, length: float, seed: int) -> NDArray[np.float64]:
-    _validate.real("length", length, above=0.0)
-    return np.random.default_rng(seed).normal(0, 1 / length, (width, count))
-
-
-@dataclass(frozen=True)
-class HermiteFeatures:
-    """Hermite polynomial features of Mehler's kernel, one coordinate at a time, of norm at most one.
-
-    Coordinate v has the entries sqrt((1 - rho) rho^c / N_c) H_c(v) exp(-rho v^2 / (1 + rho)) for
-    c = 0..order, N_c = 2^c c! sqrt((1 - rho) / (1 + rho)), whose squares sum to one without the
-    truncation of the order. The coordinates' vectors are put side by side and divided by the square
-    root of their number: the sum kernel of DP-HP (Vinaroz et al. 2022). Its product kernel is left out.
-
-    Attributes:
-        order: Largest degree.
-        rho: Of the kernel, between 0 and 1; the larger, the narrower the kernel.
-        scale: Records are multiplied by it first.
-
-    """
-
-    order: int = 20
-    rho: float = 0.6
-    scale: float = 2.0
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Map (records, features) to (records, features * (order + 1))."""
-        import torch
-
-        rho = _validate.real("rho", self.rho, above=0.0, below=1.0)
-        values = x * self.scale
-        # Hermite functions by their stable recursion: u_c = sqrt(2 / c) v u_(c-1) - sqrt((c-1) / c) u_(c-2),
-        # with u_c = H_c / sqrt(2^c c!) times the exponential; rho^(c/2) is multiplied in at the end.
-        base = torch.exp(-rho / (1 + rho) * values**2) * ((1 - rho) * (1 + rho)) ** 0.25
-        terms = [base, math.sqrt(2) * values * base]
-        for c in range(2, self.order + 1):
-            terms.append(math.sqrt(2 / c) * values * terms[-1] - math.sqrt((c - 1) / c) * terms[-2])
-        powers = [rho ** (c / 2) for c in range(self.order + 1)]
-        scaled = [power * term for power, term in zip(powers, terms, strict=False)]
-        return torch.cat(scaled, dim=1) / math.sqrt(x.shape[1])
+_BLOCK = 64  # records that are embedded at a time, which bounds memory alone
 
 
 @dataclass(frozen=True)
@@ -125,6 +45,9 @@ class MeanEmbedding(Method):
         high: Largest value.
         num_steps: Steps of the generator's training.
         hidden_size: Width of its two hidden layers.
+        image_side: Side of square images of one channel, a multiple of 4, whose generator is
+            convolutional behind its first layer, as in DP-HP: neighbouring pixels are drawn
+            together. None for any records.
         learning_rate: Of Adam, decayed to a tenth over the training.
 
     """
@@ -136,6 +59,7 @@ class MeanEmbedding(Method):
     high: float = 1.0
     num_steps: int = 2000
     hidden_size: int = 256
+    image_side: int | None = None
     learning_rate: float = 1e-2
     batch_size: int = field(default=500, repr=False)
 
@@ -143,6 +67,10 @@ class MeanEmbedding(Method):
         self, features: NDArray[np.float64], classes: NDArray[np.int64], budget: Budget
     ) -> BaselineRelease:
         """Publish the sums."""
+        side = self.image_side
+        if side is not None and (side % 4 or side * side != features.shape[1]):
+            width = features.shape[1]
+            _validate.fail("image_side", f"None, or a multiple of 4 with a square of {width}", side)
         event, epsilon = budget.gaussian("add_or_remove_one")
         key = budget.make_key(event)
         sums, sensitivity, scale = self._sums(features, classes)
@@ -166,18 +94,15 @@ class MeanEmbedding(Method):
     def _sums(
         self, features: NDArray[np.float64], classes: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], float, float]:
-        import torch
-
         sums: NDArray[np.int64] | None = None
-        for record, k in zip(features, classes, strict=True):
-            # One at a time: in a batch, floating-point rounding would depend on a record's companions.
-            with torch.no_grad():
-                embedded = self.feature_map(torch.from_numpy(record[None]))
+        for start in range(0, len(features), _BLOCK):
+            embedded = self.feature_map.embed(features[start : start + _BLOCK])
             # Clipping on the grid holds the bound of one, whatever rounding or map.
-            integers, grid = quantised(embedded.numpy(), 1.0)
+            integers, grid = quantised(embedded, 1.0)
             if sums is None:
                 sums = np.zeros((self.num_classes, integers.shape[1]), dtype=np.int64)
-            sums[k] += integers[0]
+            for k, row in zip(classes[start : start + _BLOCK], integers, strict=True):
+                sums[k] += row
         assert sums is not None
         return sums, grid.sensitivity, grid.scale
 
@@ -189,12 +114,35 @@ class MeanEmbedding(Method):
             nn.Linear(_CODE_WIDTH + self.num_classes, size),
             nn.BatchNorm1d(size),
             nn.ReLU(),
-            nn.Linear(size, size),
-            nn.BatchNorm1d(size),
-            nn.ReLU(),
-            nn.Linear(size, width),
+            *self._last_layers(width),
             nn.Sigmoid(),
         )
+
+    def _last_layers(self, width: int) -> list[Any]:
+        from torch import nn
+
+        size = self.hidden_size
+        if self.image_side is None:
+            layers = [
+                nn.Linear(size, size),
+                nn.BatchNorm1d(size),
+                nn.ReLU(),
+                nn.Linear(size, width),
+            ]
+            return list(layers)
+        side = self.image_side // 4
+        return [
+            nn.Linear(size, 16 * side * side),
+            nn.BatchNorm1d(16 * side * side),
+            nn.ReLU(),
+            nn.Unflatten(1, (16, side, side)),
+            nn.Upsample(scale_factor=2, mode="bilinear"),
+            nn.Conv2d(16, 8, 5, padding=2),
+            nn.ReLU(),
+            nn.Upsample(scale_factor=2, mode="bilinear"),
+            nn.Conv2d(8, 1, 5, padding=2),
+            nn.Flatten(),
+        ]
 
     def _train(self, means: NDArray[np.float64], width: int, seed: int) -> Any:
         import torch
@@ -211,8 +159,8 @@ class MeanEmbedding(Method):
                 labels = torch.randint(self.num_classes, (self.batch_size,))
                 vectors = torch.eye(self.num_classes)[labels]
                 made = self._made(network, vectors, torch.randn(self.batch_size, _CODE_WIDTH))
-                mean = vectors.T @ self.feature_map(made) / self.batch_size
-                loss = ((mean - target) ** 2).sum()
+                sums = self.feature_map.class_sums(made, labels, self.num_classes)
+                loss = ((sums / self.batch_size - target) ** 2).sum()
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()

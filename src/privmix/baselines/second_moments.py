@@ -56,11 +56,11 @@ class SecondMoments(Method):
         integers, grid = quantised(features, self.clip_norm)
         upper = np.triu_indices(features.shape[1])
         moments = noisy(
-            _gram(integers)[upper], float(grid.largest_square), moment_noise, key, "moments"
+            gram(integers)[upper], float(grid.largest_square), moment_noise, key, "moments"
         )
         sums = class_sums(integers, classes, self.num_classes)
         published = {
-            "second_moments": _symmetric(moments / grid.scale**2, features.shape[1]),
+            "second_moments": symmetric(moments / grid.scale**2, features.shape[1]),
             "class_sums": noisy(sums, grid.sensitivity, sum_noise, key, "sums") / grid.scale,
         }
 
@@ -71,7 +71,7 @@ class SecondMoments(Method):
         return budget.release(event, epsilon, draw, published)
 
 
-def _gram(integers: NDArray[np.int16]) -> NDArray[np.int64]:
+def gram(integers: NDArray[np.int16]) -> NDArray[np.int64]:
     """Return the exact sum of x x': a chunk's sums stay below 2^53, where doubles are exact."""
     width = integers.shape[1]
     total = np.zeros((width, width), dtype=np.int64)
@@ -81,7 +81,8 @@ def _gram(integers: NDArray[np.int16]) -> NDArray[np.int64]:
     return total
 
 
-def _symmetric(upper: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+def symmetric(upper: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """Return the symmetric matrix that has ``upper`` as its upper triangle, row by row."""
     matrix = np.zeros((width, width))
     matrix[np.triu_indices(width)] = upper
     return matrix + np.triu(matrix, 1).T
