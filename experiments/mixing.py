@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments.harness import data as data_file
+from experiments.harness import parser
 from numpy.typing import NDArray
 
 import privmix
-from experiments.harness import data as data_file
-from experiments.harness import parser
 from privmix.mechanism import mixture_config
 from privmix.planning.plan import ReleasePlan
 from privmix.running.unrecorded import UnrecordedSpendingWarning

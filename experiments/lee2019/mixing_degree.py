@@ -17,11 +17,11 @@ import math
 from typing import Any
 
 import numpy as np
+from experiments.harness import Experiment
+from experiments.mixing import load_pixels, mixing_parser, published, read
 from scipy.optimize import brentq
 
 import privmix
-from experiments.harness import Experiment
-from experiments.mixing import load_pixels, mixing_parser, published, read
 from privmix.accounting import dpmix_paper_epsilon
 from privmix.mechanism import joint_noise_multiplier
 from utility import DataSet
@@ -91,8 +91,8 @@ def figures(data: DataSet, mix_size: int, epsilon: float, learners: list[str]) -
     ) as release:
         found: dict[str, Any] = {"noise": stddev, "certified": release.certificate.epsilon}
         found["least-squares"] = least_squares(release, data)
-        found["noise-aware"] = privmix.NoiseAwareClassifier().fit(release).score(
-            data.x_test, data.y_test
+        found["noise-aware"] = (
+            privmix.NoiseAwareClassifier().fit(release).score(data.x_test, data.y_test)
         )
         if "cnn" in learners:
             found["cnn"] = cnn(release, data)

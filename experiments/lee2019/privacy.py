@@ -14,6 +14,7 @@ from typing import Any
 
 from experiments.harness import Experiment
 from experiments.mixing import arguments
+
 from privmix.accounting import dpmix_paper_epsilon
 
 SIZE, WIDTH = 10**6, 50

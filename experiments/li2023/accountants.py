@@ -13,9 +13,9 @@ import math
 from typing import Any
 
 import numpy as np
-
 from experiments.harness import Experiment
 from experiments.mixing import DELTA, arguments
+
 from privmix.accounting import (
     PoissonGaussianEvent,
     account,

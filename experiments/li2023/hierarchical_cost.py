@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from experiments.harness import Experiment
 from experiments.mixing import DELTA, arguments
+
 from privmix.accounting import gdp_mu_from
 from privmix.theory import central_limit_noise_multiplier, hierarchical_cost
 

@@ -14,10 +14,10 @@ import math
 from typing import Any
 
 import numpy as np
-
 from experiments.harness import Experiment
 from experiments.li2023.rows import noise_at
 from experiments.mixing import arguments, published
+
 from privmix.theory import label_histogram
 from utility import DataSet
 

@@ -14,11 +14,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from experiments.harness import Experiment
+from experiments.mixing import DELTA, arguments
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
-from experiments.harness import Experiment
-from experiments.mixing import DELTA, arguments
 from privmix.accounting import (
     PoissonGaussianEvent,
     UniformGaussianEvent,
@@ -34,9 +34,7 @@ SIZE, EPSILON = 50_000, 1.0
 
 
 def _poisson(mix_size: int, noise: float) -> PoissonGaussianEvent:
-    return PoissonGaussianEvent(
-        sampling_prob=mix_size / SIZE, noise_multiplier=noise, count=SIZE
-    )
+    return PoissonGaussianEvent(sampling_prob=mix_size / SIZE, noise_multiplier=noise, count=SIZE)
 
 
 def _uniform(mix_size: int, noise: float) -> UniformGaussianEvent:

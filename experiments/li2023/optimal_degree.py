@@ -13,9 +13,9 @@ import math
 from typing import Any
 
 import numpy as np
-
 from experiments.harness import Experiment
 from experiments.mixing import arguments
+
 from privmix.theory import optimal_mix_size, simulate_regression
 
 FACTORS = 2.0 ** np.arange(-3.5, 4.0, 0.5)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-import privmix
 from experiments.mixing import DELTA, published
+
+import privmix
 from privmix.accounting import PoissonGaussianEvent, calibrate_noise_multiplier, gdp_mu_from
 from privmix.theory import central_limit_noise_multiplier
 from utility import DataSet

@@ -17,10 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import privmix
 from experiments.harness import Experiment
 from experiments.li2023.rows import accuracy, rows
 from experiments.mixing import DELTA, kl_softmax, load, mixing_parser, read, spread
+
+import privmix
 from privmix.running.unrecorded import UnrecordedSpendingWarning
 from utility import DATASETS, DataSet, without_privacy
 

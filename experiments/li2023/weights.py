@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-import privmix
 from experiments.harness import Experiment
 from experiments.li2023.rows import accuracy
 from experiments.mixing import DELTA, kl_softmax, load, mixing_parser, read, threads
+
+import privmix
 from privmix.running.unrecorded import UnrecordedSpendingWarning
 from utility import DataSet
 

@@ -27,6 +27,7 @@ def test_more_records_in_a_row_need_less_noise():
 
 def test_a_release_has_the_papers_noise_and_costs_no_more_than_it_says(rng):
     from experiments.lee2019.mixing_degree import figures, paper_noise
+
     from utility import DataSet
 
     y = rng.integers(10, size=600)
