@@ -1,0 +1,78 @@
+"""Average against random weights: NeuroMixGDP's Figures 1 and 13.
+
+    python -m experiments.li2023.weights --quick
+
+Rows of exactly m records with weights 1/m, or Dirichlet weights clipped at C_w, at certified epsilon 1
+(sampling without replacement, which random weights need). ``kl`` is the papers' learner,
+``noise-aware`` one that uses the known noise.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from experiments.harness import Experiment
+from experiments.li2023.rows import accuracy
+from experiments.mixing import DELTA, kl_softmax, load, mixing_parser, read, threads
+
+import privmix
+from privmix.running.unrecorded import UnrecordedSpendingWarning
+from utility import DataSet
+
+SETTINGS = {"average": {}, "alpha 0.5": {"weight_alpha": 0.5}, "alpha 5": {"weight_alpha": 5.0}}
+
+
+def figures(data: DataSet, setting: str, clip: float, size: int, given: Any) -> dict[str, Any]:
+    """Release at epsilon 1; return mean accuracies of both learners in per cent."""
+    options: dict[str, Any] = {"design": "uniform", "mix_size": size, **SETTINGS[setting]}
+    if "weight_alpha" in options:
+        options["weight_clip"] = clip / size
+    plan = privmix.plan_release(
+        data.schema,
+        target_epsilon=1.0,
+        target_delta=DELTA,
+        preprocessing=(),
+        label_balance=1.0,
+        **options,
+    )
+    found: dict[str, list[float]] = {"kl": [], "noise-aware": []}
+    for seed in range(given.seeds):
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnrecordedSpendingWarning)
+            made = privmix.release(
+                data.x_train, data.y_train, plan, out=Path(folder) / "rows", threads=threads()
+            )
+            epochs = 20 if given.quick else 200
+            found["kl"].append(accuracy(made, kl_softmax(seed, epochs), data))
+            found["noise-aware"].append(accuracy(made, privmix.NoiseAwareClassifier(), data))
+    means = {name: 100 * float(np.mean(scores)) for name, scores in found.items()}
+    return {**means, "noise": made.feature_noise_stddev, "certified": made.certificate.epsilon}
+
+
+def main() -> None:
+    given = read(mixing_parser(__doc__, ("banking77", "cifar10-efficientnet")))
+    keys = ["dataset", "weights", "clip_over_average", "mix_size", "seeds"]
+    experiment = Experiment(__file__, keys, given)
+    if given.quick:
+        given.datasets = given.datasets[:1]
+    for dataset in given.datasets:
+        data = load(dataset, given.cache)
+        for size in (64,) if given.quick else (16, 64, 256):
+            for setting in SETTINGS:
+                for clip in (1.0,) if setting == "average" else (2.0, 8.0):
+                    key = [dataset, setting, clip, size, given.seeds]
+                    experiment.measure(
+                        dict(zip(keys, key, strict=True)),
+                        lambda data=data, setting=setting, clip=clip, size=size: figures(
+                            data, setting, clip, size, given
+                        ),
+                    )
+    experiment.show("kl", "noise-aware", "noise", "certified")
+
+
+if __name__ == "__main__":
+    main()
