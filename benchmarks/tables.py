@@ -38,6 +38,7 @@ from marginals import NUM_BINS, draw_records
 from privmix import dpsgd
 from privmix.features.tabular import TabularExtractor
 from privmix.schema.table import CategoricalColumn, OrdinalColumn
+from synthetic import plan_of
 
 DELTA = 1e-5
 RESULTS = Path(__file__).parent / "results"
@@ -153,16 +154,24 @@ def learnt(
 
 
 def of_release(table: Table, epsilon: float, seed: int) -> Iterator[tuple[str, Figures]]:
-    """The default plan: the release's own learner, and learners on synthetic records."""
-    plan = privmix.plan_release(table.schema, target_epsilon=epsilon, target_delta=DELTA)
-    x_test = table.extractor.transform(table.test)
+    """The default plan, and the release's own learner."""
+    plan = plan_of(table, epsilon, "auto")
     with tempfile.TemporaryDirectory() as folder:
         options = {"out": Path(folder) / "release", "extractor": table.extractor}
         release = privmix.release(table.train, table.y_train, plan, **options)
         model = privmix.NoiseAwareClassifier().fit(release)
-        found = model.predict_proba(x_test)
-        yield "release", figures(np.array(table.schema.classes), found, table.y_test)
+    found = model.predict_proba(table.extractor.transform(table.test))
+    yield "release", figures(np.array(table.schema.classes), found, table.y_test)
+
+
+def of_synthetic(table: Table, epsilon: float, seed: int) -> Iterator[tuple[str, Figures]]:
+    """Learners on synthetic records, drawn from the design that is meant for them."""
+    plan = plan_of(table, epsilon, "hybrid")
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"out": Path(folder) / "release", "extractor": table.extractor}
+        release = privmix.release(table.train, table.y_train, plan, **options)
         x, y = privmix.synthesize(release, SYNTHETIC, seed=seed)
+    x_test = table.extractor.transform(table.test)
     yield from learnt("synthetic,", x, y, x_test, table.y_test, seed)
 
 
@@ -241,6 +250,7 @@ def of_nothing(table: Table, epsilon: float, seed: int) -> Iterator[tuple[str, F
 METHODS: dict[str, Callable[[Table, float, int], Iterator[tuple[str, Figures]]]] = {
     "nothing": of_nothing,
     "release": of_release,
+    "synthetic": of_synthetic,
     "fit": of_fit,
     "marginals": of_marginals,
 }
