@@ -104,7 +104,7 @@ READERS: dict[str, tuple[str, Callable[[], pd.DataFrame]]] = {
 }
 
 
-def load(name: str, development: bool) -> Table:
+def load(name: str, development: bool, num_bins: int | None = None) -> Table:
     label, reader = READERS[name]
     frame = reader().reset_index(drop=True)
     order = np.random.default_rng(2026).permutation(len(frame))
@@ -112,6 +112,9 @@ def load(name: str, development: bool) -> Table:
         cut = len(order) // 4
         test, order = order[:cut], order[cut:]
     stated = json.loads(SCHEMAS.read_text())[name]
+    for column in stated["table"]["columns"] if num_bins else ():
+        if column["type"] == "numeric":
+            column["num_bins"] = num_bins
     schema = privmix.Schema.from_json(json.dumps({**stated, "num_records": len(order)}))
     labels = frame[label].str.strip().str.rstrip(".").to_numpy()
     return Table(schema, frame.iloc[order], labels[order], frame.iloc[test], labels[test])
@@ -262,13 +265,14 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 3.0, 8.0])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--num-bins", type=int, help="bins of every column of numbers")
     parser.add_argument("--development", action="store_true")
     arguments = parser.parse_args()
     if "PRIVMIX_DATA" not in os.environ:
         parser.error("PRIVMIX_DATA must name the folder with the data")
     rows = []
     for name in arguments.tables:
-        table = load(name, arguments.development)
+        table = load(name, arguments.development, arguments.num_bins)
         for epsilon in arguments.epsilon:
             for method in arguments.methods:
                 if method == "nothing" and epsilon != arguments.epsilon[0]:

@@ -27,16 +27,15 @@ def released(folder, seed, share, distance, count=6000, width=12, epsilon=1):
     return release, x[count:], y[count:]
 
 
-@pytest.mark.parametrize(("distance", "most"), [(0.2, 0.015), (0.4, 0.017)])
-def test_probabilities_of_a_rare_class_average_its_share(tmp_path, distance, most):
-    """With the agreed intercepts of ``round_balance`` they were 2.2 points high for the classes far apart."""
+def test_probabilities_of_a_rare_class_average_its_share(tmp_path):
+    """With the agreed intercepts of ``round_balance`` they were 2.3 points high on average, and up to 2.6."""
     gaps = []
-    for seed in range(4):
-        release, x, y = released(tmp_path, seed, 0.08, distance)
+    for seed in range(3):
+        release, x, y = released(tmp_path, seed, 0.08, 0.4)
         positive = privmix.AdaptiveClassifier().fit(release).predict_proba(x)[:, 1]
         gaps.append(positive.mean() - y.mean())
     assert np.abs(gaps).max() < 0.02
-    assert abs(np.mean(gaps)) < most
+    assert abs(np.mean(gaps)) < 0.015
 
 
 def test_a_uniform_prior_moves_the_intercept_by_the_shares_odds(tmp_path):
