@@ -33,6 +33,7 @@ from privmix.rounds.public_model import PublicModel, Weights
 _DRAWS = 4096
 # Rounds that show the class means: their weights are small, so that a softmax is nearly linear.
 _FIRST_ROUNDS = 3
+# Rounds are alike to the next ones: the middle one of so many stands for them.
 _EVERY = 3
 _GROUPS = 6
 # Standard deviations before rounds are seen: of the logs of both factors, of the position in logits, and of the
@@ -106,7 +107,8 @@ def matched_intercept(
         return Scores(records @ along - found[labels], found, float(shares @ found), length)
 
     final = scores(weights)
-    draws = Draws(labels, [scores(found) for found, _ in pairs[::_EVERY]])
+    middles = [min(start + _EVERY // 2, len(pairs) - 1) for start in range(0, len(pairs), _EVERY)]
+    draws = Draws(labels, [scores(pairs[number][0]) for number in middles])
     fit = _fitted(release, model, pairs, draws, shares)
     odds = final.placed(labels, fit, final.length)
     shares = _shares(fit[3])
