@@ -38,6 +38,7 @@ from privmix import dpsgd
 from privmix.baselines import TreeMarginals
 from privmix.features.tabular import TabularExtractor
 from privmix.schema.table import CategoricalColumn, OrdinalColumn
+from synthetic import plan_of
 
 DELTA = 1e-5
 RESULTS = Path(__file__).parent / "results"
@@ -104,7 +105,7 @@ READERS: dict[str, tuple[str, Callable[[], pd.DataFrame]]] = {
 }
 
 
-def load(name: str, development: bool) -> Table:
+def load(name: str, development: bool, num_bins: int | None = None) -> Table:
     label, reader = READERS[name]
     frame = reader().reset_index(drop=True)
     order = np.random.default_rng(2026).permutation(len(frame))
@@ -112,6 +113,9 @@ def load(name: str, development: bool) -> Table:
         cut = len(order) // 4
         test, order = order[:cut], order[cut:]
     stated = json.loads(SCHEMAS.read_text())[name]
+    for column in stated["table"]["columns"] if num_bins else ():
+        if column["type"] == "numeric":
+            column["num_bins"] = num_bins
     schema = privmix.Schema.from_json(json.dumps({**stated, "num_records": len(order)}))
     labels = frame[label].str.strip().str.rstrip(".").to_numpy()
     return Table(schema, frame.iloc[order], labels[order], frame.iloc[test], labels[test])
@@ -154,16 +158,24 @@ def learnt(
 
 
 def of_release(table: Table, epsilon: float, seed: int) -> Iterator[tuple[str, Figures]]:
-    """The default plan: the release's own learner, and learners on synthetic records."""
-    plan = privmix.plan_release(table.schema, target_epsilon=epsilon, target_delta=DELTA)
-    x_test = table.extractor.transform(table.test)
+    """The default plan, and the release's own learner."""
+    plan = plan_of(table, epsilon, "auto")
     with tempfile.TemporaryDirectory() as folder:
         options = {"out": Path(folder) / "release", "extractor": table.extractor}
         release = privmix.release(table.train, table.y_train, plan, **options)
         model = privmix.NoiseAwareClassifier().fit(release)
-        found = model.predict_proba(x_test)
-        yield "release", figures(np.array(table.schema.classes), found, table.y_test)
+    found = model.predict_proba(table.extractor.transform(table.test))
+    yield "release", figures(np.array(table.schema.classes), found, table.y_test)
+
+
+def of_synthetic(table: Table, epsilon: float, seed: int) -> Iterator[tuple[str, Figures]]:
+    """Learners on synthetic records, drawn from the design that is meant for them."""
+    plan = plan_of(table, epsilon, "hybrid")
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"out": Path(folder) / "release", "extractor": table.extractor}
+        release = privmix.release(table.train, table.y_train, plan, **options)
         x, y = privmix.synthesize(release, SYNTHETIC, seed=seed)
+    x_test = table.extractor.transform(table.test)
     yield from learnt("synthetic,", x, y, x_test, table.y_test, seed)
 
 
@@ -247,6 +259,7 @@ def of_nothing(table: Table, epsilon: float, seed: int) -> Iterator[tuple[str, F
 METHODS: dict[str, Callable[[Table, float, int], Iterator[tuple[str, Figures]]]] = {
     "nothing": of_nothing,
     "release": of_release,
+    "synthetic": of_synthetic,
     "fit": of_fit,
     "marginals": of_marginals,
 }
@@ -258,13 +271,14 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 3.0, 8.0])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--num-bins", type=int, help="bins of every column of numbers")
     parser.add_argument("--development", action="store_true")
     arguments = parser.parse_args()
     if "PRIVMIX_DATA" not in os.environ:
         parser.error("PRIVMIX_DATA must name the folder with the data")
     rows = []
     for name in arguments.tables:
-        table = load(name, arguments.development)
+        table = load(name, arguments.development, arguments.num_bins)
         for epsilon in arguments.epsilon:
             for method in arguments.methods:
                 if method == "nothing" and epsilon != arguments.epsilon[0]:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from privmix import InvalidInputError, NoiseAwareRegressor, Schema, plan_release, release
 from privmix.accounting.guarantee import NotPrivateWarning
 from privmix.features import get_extractor
+from privmix.features.decoding import TableDecoder
 from privmix.features.tabular import TabularExtractor, bucket, frequencies
 from privmix.inputs.raw import open_records
 from privmix.inputs.raw.blocks import object_array
@@ -134,6 +135,58 @@ def test_null_and_nan_are_the_same_missing_value(name, value):
 
 def objects(values: list) -> pd.Series:
     return pd.Series(object_array(values), dtype=object)
+
+
+class TestBins:
+    TABLE = TableSchema(
+        columns=[{"name": "x", "type": "numeric", "lower": 0, "upper": 8, "num_bins": 5}]
+    )
+
+    def test_a_value_is_shared_by_the_bins_around_it(self):
+        extractor = TabularExtractor(self.TABLE)
+        found = extractor.transform(pd.DataFrame({"x": [0.0, 3.0, 4.0, 9.0, None], "y": 1})[["x"]])
+        assert found[:4].tolist() == [
+            [-1, 1, 0, 0, 0, 0, 0],
+            [-0.25, 0, 0.5, 0.5, 0, 0, 0],
+            [0, 0, 0, 1, 0, 0, 0],
+            [1, 0, 0, 0, 0, 1, 0],
+        ]
+        assert not found[4].any()  # nothing in the row: a blank record
+        names = ["x", "x#0", "x#1", "x#2", "x#3", "x#4", "x missing"]
+        assert list(extractor.get_feature_names_out()) == names
+
+    @given(st.lists(st.floats(-1, 9), min_size=1, max_size=50), st.integers(2, 40))
+    def test_no_vector_is_longer_than_the_schema_says_and_some_are_as_long(self, values, bins):
+        column = {"name": "x", "type": "numeric", "lower": 0, "upper": 8, "num_bins": bins}
+        plain = {"name": "y", "type": "boolean"}
+        table = TableSchema(columns=[column, plain])
+        rows = pd.DataFrame({"x": [*values, 8.0], "y": True})
+        vectors = TabularExtractor(table).transform(rows).astype(np.float64)
+        squares = (vectors**2).sum(axis=1)
+        assert squares.max() == 3.0  # that of the upper bound
+        assert table.norm_bound == math.sqrt(3)
+
+    def test_they_have_an_identity_of_their_own(self):
+        column = self.TABLE.columns[0]
+        plain = TableSchema(columns=[column.model_copy(update={"num_bins": None})])
+        assert "num_bins" not in plain.model_dump_json()
+        mine, other = (TabularExtractor(table).identity.digest for table in (self.TABLE, plain))
+        assert mine != other
+        assert TableSchema.from_json(self.TABLE.model_dump_json()) == self.TABLE
+
+    @pytest.mark.parametrize("bins", [1, 1025, 2.5])
+    def test_a_number_of_bins_that_is_none_is_refused(self, bins):
+        column = {"name": "x", "type": "numeric", "lower": 0, "upper": 8, "num_bins": bins}
+        with pytest.raises(InvalidInputError, match="num_bins"):
+            TableSchema.from_json(json.dumps({"columns": [column]}))
+
+    def test_vectors_show_their_values_again(self):
+        rows = pd.DataFrame({"x": [1.0, 6.5]})
+        vectors = TabularExtractor(self.TABLE).transform(rows).astype(np.float64)
+        groups = np.zeros(2, dtype=np.int64)
+        decoder = TableDecoder.fit(self.TABLE, vectors, groups, 1)
+        decoded = decoder.decode(vectors, groups)
+        np.testing.assert_allclose(decoded["x"].to_numpy(), [1.0, 6.5])
 
 
 class TestConstant:

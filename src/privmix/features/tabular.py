@@ -34,6 +34,7 @@ from privmix.schema.table import (
 
 _STEP = 4096
 _MICROSECONDS = 1e6
+_SHARES = 2.0**20
 
 
 @dataclass(eq=False)
@@ -42,7 +43,7 @@ class TabularExtractor(BaseExtractor):
 
     A numeric, ordinal, boolean or datetime value becomes a number in [-1, 1], a category a 1 at its
     place; a missing value is zero there and 1 at the column's last coordinate, if the column is
-    nullable. Values beyond the bounds are clamped. The last coordinate is 1 where the schema asks for
+    nullable. Values beyond the bounds are clamped. Bins of numbers stand beside them. The last coordinate is 1 where the schema asks for
     a constant. The norm is at most ``table.norm_bound``.
 
     Attributes:
@@ -195,13 +196,30 @@ def _fill(
         # Halving first keeps the difference of far bounds finite.
         middle = lower / 2 + upper / 2
         half = upper / 2 - lower / 2
-        part[there, 0] = np.clip((inside - middle) / half, -1.0, 1.0)[there]
+        scaled = np.clip((inside - middle) / half, -1.0, 1.0)
+        part[there, 0] = scaled[there]
+        if isinstance(column, NumericColumn) and column.num_bins is not None:
+            _fill_bins(part[:, 1:], scaled, there)
     elif isinstance(column, BooleanColumn):
         truth = values.fill_null(False).to_numpy(zero_copy_only=False)
         part[there, 0] = np.where(truth, 1.0, -1.0)[there]
     else:
         rank = _index(values, column.categories)
         part[there, 0] = (2 * rank / (len(column.categories) - 1) - 1)[there]
+
+
+def _fill_bins(
+    part: NDArray[np.float64], scaled: NDArray[np.float64], there: NDArray[np.bool_]
+) -> None:
+    """Share values between the two bins around them."""
+    last = part.shape[1] - 1
+    position = (scaled[there] + 1) / 2 * last
+    left = np.minimum(position.astype(np.int64), last - 1)
+    # In single precision both shares are exact, so that the sum of their squares is at most 1.
+    nearer = np.rint((position - left) * _SHARES) / _SHARES
+    rows = np.flatnonzero(there)
+    part[rows, left] = 1 - nearer
+    part[rows, left + 1] = nearer
 
 
 def _places(values: pa.Array, column: CategoricalColumn) -> NDArray[np.int64]:
@@ -274,4 +292,6 @@ def _names(column: Column) -> list[str]:
         else:
             names = [f"{column.name}={category}" for category in column.categories]
             names += [f"{column.name}=other"] * (column.unknown == "other")
+    elif isinstance(column, NumericColumn) and column.num_bins is not None:
+        names += [f"{column.name}#{i}" for i in range(column.num_bins)]
     return names + [f"{column.name} missing"] * column.nullable

@@ -19,6 +19,7 @@ from privmix.learners.base import (
 from privmix.learners.class_vectors import Pull, no_pull, pull_towards
 from privmix.learners.record_norm import common_norm, intercept_of
 from privmix.learners.round_balance import Balance, balance_classes, draw_scores
+from privmix.learners.round_population import matched_intercept
 from privmix.learners.shares import (
     ClassPrior,
     ClassWeight,
@@ -67,8 +68,9 @@ class AdaptiveClassifier(PriorClassifier):
     and with them classes. Clipping takes more from the residuals of rare classes, so that the rounds
     themselves end with probabilities that are too small for these. ``intercept_`` gives back what two
     estimates of this agree on (see ``privmix.learners.round_balance``), as far as it varies by more than
-    noise: with many classes of like sizes nothing. Class counts that the release has paid for replace the
-    shares that the rounds show, and a ``class_prior`` replaces both.
+    noise: with many classes of like sizes nothing. Of two classes it is where predictions average the classes'
+    shares in the population that explains the rounds (``privmix.learners.round_population``). Class counts that
+    the release has paid for replace the shares that the rounds show, and a ``class_prior`` replaces both.
 
     Args:
         class_prior: Prior of the classes at prediction: K numbers, none negative, of any positive sum;
@@ -118,7 +120,6 @@ def learn_rounds(
     published = cast(Release, release)
     mechanism: Any = published.certificate.mechanism
     rows = (some.features for some in published.tables[0].iter_rows())
-    rows = (some.features for some in published.tables[0].iter_rows())
     model = PublicModel.of(mechanism, published.feature_clip_norm, rows)
     pairs = list(_pairs(published))
     weights = pull(
@@ -127,9 +128,13 @@ def learn_rounds(
     weights = _without_noisy_lengths(model, weights, intercept_of(published) is not None)
     scale = _logit_scale(model, pairs[-_LAST_ROUNDS:], weights)
     coef = weights / published.feature_clip_norm
-    balance = _balanced(published, model, pairs, scale * weights)
     counted = getattr(published.preprocessor, "counted", None)
     sizes = None if counted is None else Sizes.of(*counted).shares
+    balance = _balanced(published, model, pairs, scale * weights)
+    if balance is not None and release.num_classes == 2:
+        shares = balance.shares if sizes is None else sizes
+        found = matched_intercept(published, model, pairs, scale * weights, shares)
+        balance = Balance(found, balance.variance, shares)
     asked = class_prior is not None or class_weight is not None
     if balance is None:
         if not asked:

@@ -2,7 +2,7 @@
 
 Every bound and category is a constant known without looking at the private rows. Each column fills
 some coordinates of a vector with a part of norm at most 1, so that a row of C columns has a norm of
-at most sqrt(C), exactly; of sqrt(C + 1) with the constant.
+at most sqrt(C), exactly. The constant and each column of numbers with bins add 1 to the square.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "datetime": {"earliest": "2000-01-01", "latest": "2030-01-01"},
 }
 _LARGEST_TABLE = 1_000_000
+_MOST_BINS = 1024
 ENCODINGS = (
     "utf-8",
     "utf-16",
@@ -128,6 +129,11 @@ class _Column(FrozenModel):
         return 1
 
     @property
+    def squared_norm(self) -> int:
+        """The largest square of the norm of the column's part of a vector."""
+        return 1
+
+    @property
     def width(self) -> int:
         """Coordinates of the column, with the one for a missing value."""
         return self.value_width + self.nullable
@@ -136,15 +142,23 @@ class _Column(FrozenModel):
 class NumericColumn(_Column):
     """Numbers, clamped to [lower, upper] and scaled to [-1, 1].
 
-    ``symbols`` are texts that may stand before or after a number and say nothing: currencies, units.
+    Attributes:
+        lower: What -1 stands for; smaller values are clamped.
+        upper: What 1 stands for.
+        symbols: Texts that may stand before or after a number and say nothing: currencies, units.
+        num_bins: Bins beside the number, for effects that do not rise or fall all the way; or none. Their
+            middles divide [lower, upper] evenly, the first and the last on the bounds. A value is shared by
+            the two bins between whose middles it lies, the nearer having more of it: 1 in all.
+
     """
 
     type: Literal["numeric"] = "numeric"
     lower: float
     upper: float
     symbols: tuple[str, ...] = ()
+    num_bins: int | None = None
 
-    _omitted_if_default: ClassVar[tuple[str, ...]] = ("symbols",)
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ("symbols", "num_bins")
 
     @field_validator("symbols", mode="before")
     @classmethod
@@ -159,7 +173,20 @@ class NumericColumn(_Column):
     def _check_order(self) -> NumericColumn:
         _validate.real(f"{self.name}.lower", self.lower, at_least=-1e30, at_most=1e30)
         _validate.real(f"{self.name}.upper", self.upper, above=self.lower, at_most=1e30)
+        if self.num_bins is not None:
+            name = f"{self.name}.num_bins"
+            _validate.integer(name, self.num_bins, at_least=2, at_most=_MOST_BINS)
         return self
+
+    @property
+    def value_width(self) -> int:
+        """Coordinates of a value that is there: the number, and its bins."""
+        return 1 + (self.num_bins or 0)
+
+    @property
+    def squared_norm(self) -> int:
+        """The largest square of the norm of the column's part of a vector."""
+        return 1 if self.num_bins is None else 2
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -373,5 +400,7 @@ class TableSchema(FrozenModel):
     @property
     def norm_bound(self) -> float:
         """The largest L2 norm that a vector can have: a clip norm at which nothing is clipped."""
-        mapped = len(self.columns) if self.fourier is None else 1
+        mapped = sum(column.squared_norm for column in self.columns)
+        if self.fourier is not None:
+            mapped = 1
         return math.sqrt(mapped + self.constant)
