@@ -3,12 +3,13 @@
     python -m experiments.li2023.weights --quick
 
 Rows of exactly m records with weights 1/m, or Dirichlet weights clipped at C_w, at certified epsilon 1
-(sampling without replacement, which random weights need). ``kl`` is the papers' learner,
+and 8 (sampling without replacement, which random weights need). ``kl`` is the papers' learner,
 ``noise-aware`` one that uses the known noise.
 """
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import warnings
 from pathlib import Path
@@ -26,14 +27,16 @@ from utility import DataSet
 SETTINGS = {"average": {}, "alpha 0.5": {"weight_alpha": 0.5}, "alpha 5": {"weight_alpha": 5.0}}
 
 
-def figures(data: DataSet, setting: str, clip: float, size: int, given: Any) -> dict[str, Any]:
-    """Release at epsilon 1; return mean accuracies of both learners in per cent."""
+def figures(
+    data: DataSet, setting: str, clip: float, size: int, epsilon: float, given: Any
+) -> dict[str, Any]:
+    """Release at an epsilon; return mean accuracies of both learners in per cent."""
     options: dict[str, Any] = {"design": "uniform", "mix_size": size, **SETTINGS[setting]}
     if "weight_alpha" in options:
         options["weight_clip"] = clip / size
     plan = privmix.plan_release(
         data.schema,
-        target_epsilon=1.0,
+        target_epsilon=epsilon,
         target_delta=DELTA,
         preprocessing=(),
         label_balance=1.0,
@@ -55,22 +58,22 @@ def figures(data: DataSet, setting: str, clip: float, size: int, given: Any) -> 
 
 def main() -> None:
     given = read(mixing_parser(__doc__, ("banking77", "cifar10-efficientnet")))
-    keys = ["dataset", "weights", "clip_over_average", "mix_size", "seeds"]
+    keys = ["epsilon", "dataset", "weights", "clip_over_average", "mix_size", "seeds"]
     experiment = Experiment(__file__, keys, given)
     if given.quick:
         given.datasets = given.datasets[:1]
+    sizes = (64,) if given.quick else (16, 64, 256)
     for dataset in given.datasets:
         data = load(dataset, given.cache)
-        for size in (64,) if given.quick else (16, 64, 256):
-            for setting in SETTINGS:
-                for clip in (1.0,) if setting == "average" else (2.0, 8.0):
-                    key = [dataset, setting, clip, size, given.seeds]
-                    experiment.measure(
-                        dict(zip(keys, key, strict=True)),
-                        lambda data=data, setting=setting, clip=clip, size=size: figures(
-                            data, setting, clip, size, given
-                        ),
-                    )
+        for epsilon, size, setting in itertools.product((1.0, 8.0), sizes, SETTINGS):
+            for clip in (1.0,) if setting == "average" else (2.0, 8.0):
+                key = [f"{epsilon:g}", dataset, setting, clip, size, given.seeds]
+                experiment.measure(
+                    dict(zip(keys, key, strict=True)),
+                    lambda data=data, rest=(setting, clip, size, epsilon): figures(
+                        data, *rest, given
+                    ),
+                )
     experiment.show("kl", "noise-aware", "noise", "certified")
 
 
