@@ -97,7 +97,7 @@ def bounded_range_from(gdp_mu: float) -> float:
     Example:
         >>> from privmix.accounting import bounded_range_from
         >>> round(bounded_range_from(1.0), 6)
-        1.613914
+        1.613931
 
     """
     gdp_mu = _validate.real("gdp_mu", gdp_mu, above=0.0)
