@@ -204,7 +204,7 @@ def choose_design(
         budget_share=1 - spent,
         num_mixtures=options.get("num_mixtures"),
     )
-    # Rounds for other targets than classes are planned where they are asked for.
+    # Rounds of numbers are planned where they are asked for: see docs/theory/adaptive.md.
     # Centred records are scaled to one length, which keeps directions but not what is linear in x.
     numbers = sizes.get("target") == "regression"
     fitting = [
@@ -213,7 +213,7 @@ def choose_design(
         if (named is None or alternative.design == named)
         and given.keys() <= set(options_of(alternative.design))
         and admits(alternative.design, sizes.get("target", "class"))
-        and (named is not None or alternative.design != "adaptive" or "target" not in sizes)
+        and (named is not None or alternative.design != "adaptive" or not numbers)
         and (alternative.center_share is None or (preprocessing is None and not numbers))
     ]
     if not fitting and named is not None:  # it says what does not fit where it is laid out
