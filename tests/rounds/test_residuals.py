@@ -451,11 +451,3 @@ def test_a_store_is_refused_before_anything_is_drawn(tmp_path):
     with pytest.raises(InvalidInputError, match="store: not accepted for design adaptive"):
         release(x, y, plan, out=tmp_path / "out", store=tmp_path / "store")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_labels_that_are_no_classes_are_refused():
-    schema = Schema(
-        classes=["a", "b"], num_features=3, num_records=100, feature_clip_norm=1.0, target="soft"
-    )
-    with pytest.raises(InvalidInputError, match="labels are no classes"):
-        plan_release(schema, target_epsilon=1, target_delta=1e-5, design="adaptive")

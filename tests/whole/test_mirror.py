@@ -31,6 +31,7 @@ ALONE = {
     "cli/test_formats.py": "a declared format in every command that reads a file",
     "report/test_browser.py": "the page in a browser",
     "report/test_model_report.py": "the page of a model",
+    "rounds/test_links.py": "rounds of every target but classes",
 }
 # Modules without a file of their own, and the tests that reach them: parts of one noun that are
 # tested as one, and implementations of a protocol under its contract.

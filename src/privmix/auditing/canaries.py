@@ -330,9 +330,9 @@ def _scaled(config: MixtureConfig | ResidualConfig, count: int) -> MixtureConfig
     replaced = config.neighboring_relation == "replace_one"
     classes = (2 if replaced else 1) * count + 1
     changed: dict[str, Any] = {"num_features": count + NUM_EMPTY_AXES, "num_classes": classes}
+    changed["target"] = "class"
     if isinstance(config, ResidualConfig):
         return ResidualConfig(**config.model_dump() | changed)
-    changed["target"] = "class"
     changed["noise_multiplier"] = joint_noise_multiplier(
         config.feature_noise_multiplier, config.label_noise_multiplier, config.neighboring_relation
     )

@@ -101,7 +101,7 @@ def train_command(
     if learner is None:
         numbers = target_of(published) == "regression"
         learner = "noise-aware-regression" if numbers else "noise-aware"
-        if published.design == "adaptive":
+        if published.design == "adaptive" and not numbers:
             learner = "adaptive"
     made = LEARNERS[learner]()
     prior = _class_prior(class_prior)

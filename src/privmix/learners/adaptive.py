@@ -15,6 +15,7 @@ from privmix.learners.base import (
     ReleaseOrFolder,
     Vector,
     as_release,
+    refuse_numbers,
 )
 from privmix.learners.class_vectors import Pull, no_pull, pull_towards
 from privmix.learners.record_norm import common_norm, intercept_of
@@ -72,6 +73,10 @@ class AdaptiveClassifier(PriorClassifier):
     shares in the population that explains the rounds (``privmix.learners.round_population``). Class counts that
     the release has paid for replace the shares that the rounds show, and a ``class_prior`` replaces both.
 
+    **Other targets.** Soft labels are learnt as classes are, several labels by their own sigmoids; neither
+    has a prior to be changed, and what clipping takes from rare ones is not given back. Numbers:
+    ``NoiseAwareRegressor``.
+
     Args:
         class_prior: Prior of the classes at prediction: K numbers, none negative, of any positive sum;
             ``uniform``; ``counts`` that the release has paid for; ``estimated``, or None, that of the
@@ -105,6 +110,7 @@ class AdaptiveClassifier(PriorClassifier):
 
         """
         release = as_release(release)
+        refuse_numbers(release)
         pull = pull_towards(release, self.class_vectors)
         learnt = learn_rounds(release, self.class_prior, self.class_weight, pull)
         self.class_prior_ = learnt.class_prior
@@ -116,18 +122,20 @@ def learn_rounds(
     release: ReleaseLike, class_prior: ClassPrior, class_weight: ClassWeight, pull: Pull = no_pull
 ) -> Learnt:
     """Take the last step of the public model of an ``adaptive`` release."""
-    _validate.one_of("release.design", release.design, ("adaptive",))
-    published = cast(Release, release)
-    mechanism: Any = published.certificate.mechanism
-    rows = (some.features for some in published.tables[0].iter_rows())
-    model = PublicModel.of(mechanism, published.feature_clip_norm, rows)
-    pairs = list(_pairs(published))
-    weights = pull(
-        model.after(*pairs[-1]).astype(np.float64), _mean_noise(mechanism.components[1], published)
-    )
+    published = _adaptive(release)
+    model, pairs = _replayed(published)
+    weights = pull(model.after(*pairs[-1]).astype(np.float64), _mean_noise(model.config, published))
     weights = _without_noisy_lengths(model, weights, intercept_of(published) is not None)
     scale = _logit_scale(model, pairs[-_LAST_ROUNDS:], weights)
     coef = weights / published.feature_clip_norm
+    if (target := model.config.target) != "class":
+        pulled = target == "multilabel" and pull is not no_pull
+        if class_prior is not None or class_weight is not None or pulled:
+            names = "class_prior, class_weight, class_vectors"
+            _validate.fail(names, f"None for rounds of target {target}", "others")
+        # The scale of several labels is in their logits, whose sigmoids are probabilities by themselves.
+        several = scale if target == "multilabel" else 1.0
+        return Learnt(several * coef, np.zeros(len(coef)), scale / several, None, None)
     counted = getattr(published.preprocessor, "counted", None)
     sizes = None if counted is None else Sizes.of(*counted).shares
     balance = _balanced(published, model, pairs, scale * weights)
@@ -150,6 +158,33 @@ def learn_rounds(
     return Learnt(coef, intercept / scale, scale, prior if asked else None, balance.shares)
 
 
+def learn_numbers(release: ReleaseLike) -> tuple[Matrix, Matrix]:
+    """Take the last step of the public model of numbers.
+
+    Returns:
+        (J, d) and (J, d): coefficients of the targets scaled to [-1, 1], and the standard deviation that
+        the noise of the rounds gives them.
+
+    """
+    published = _adaptive(release)
+    model, pairs = _replayed(published)
+    coef = model.after(*pairs[-1]).astype(np.float64) / published.feature_clip_norm
+    noise = np.sqrt(np.square(model.basis) @ np.square(weight_noise(model)))
+    return coef, np.broadcast_to(noise / published.feature_clip_norm, coef.shape).copy()
+
+
+def _adaptive(release: ReleaseLike) -> Release:
+    _validate.one_of("release.design", release.design, ("adaptive",))
+    return cast(Release, release)
+
+
+def _replayed(release: Release) -> tuple[PublicModel, list[tuple[Weights, NDArray[np.float32]]]]:
+    """Return the public model of a release, and the weights and rows of its rounds."""
+    mechanism: Any = release.certificate.mechanism
+    rows = (some.features for some in release.tables[0].iter_rows())
+    return PublicModel.of(mechanism, release.feature_clip_norm, rows), list(_pairs(release))
+
+
 def _mean_noise(rounds: ResidualConfig, release: Release) -> float:
     """Return the variance of the noise in all coordinates of a class mean that all rounds would show."""
     stddev = rounds.published_stddev(release.feature_clip_norm, "feature") * rounds.num_classes
@@ -163,7 +198,7 @@ def weight_noise(model: PublicModel) -> Vector:
     j rounds ago is left times P (1 - P h)^j.
     """
     config = model.config
-    curvature = model.variances / config.num_classes
+    curvature = model.variances / config.curvature_divisor
     pace = 1 / (curvature + 1 / config.learning_rate)
     left = np.square(pace / config.learning_rate)  # (1 - P h)^2
     rounds = config.num_rounds
@@ -266,5 +301,5 @@ def _logit_scale(
 ) -> float:
     slope = np.mean([float((w * g).sum(dtype=np.float64)) for w, g in pairs]) / model.clip_norm
     along = weights @ model.basis
-    curvature = float((along**2 @ model.variances).sum()) / len(weights)
+    curvature = float((along**2 @ model.variances).sum()) / model.config.curvature_divisor
     return 1.0 + max(float(slope), 0.0) / curvature if curvature > 0 else 1.0

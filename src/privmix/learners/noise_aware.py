@@ -19,6 +19,7 @@ from privmix.learners.base import (
     ReleaseOrFolder,
     Vector,
     as_release,
+    refuse_numbers,
     target_of,
 )
 from privmix.learners.calibration import HeldOut, calibrate
@@ -266,6 +267,7 @@ class NoiseAwareClassifier(PriorClassifier):
 
         """
         release = as_release(release)
+        refuse_numbers(release)
         pull = pull_towards(release, self.class_vectors)
         if release.design == "adaptive":
             learnt = learn_rounds(release, self.class_prior, self.class_weight, pull)

@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 
 from privmix import _validate
+from privmix.learners.adaptive import learn_numbers
 from privmix.learners.base import (
     LinearRegressor,
     Matrix,
@@ -39,6 +40,10 @@ class NoiseAwareRegressor(LinearRegressor):
     ``signed`` rows show no means: their model has no intercept on targets scaled to [-1, 1]. Add a
     constant feature where one is needed (``TableSchema.constant`` for tables). ``num_records`` is
     taken as the number of records.
+
+    ``adaptive`` releases have trained a model of numbers in their rounds, whose last step is taken. Residuals
+    were clipped: it is Huber's regression, stopped early. ``coef_stderr_`` is then what the noise of
+    the rounds does to coefficients, and no more.
 
     Attributes:
         coef_stderr_: (J, d) standard errors of the coefficients, in the targets' units, for the
@@ -75,8 +80,8 @@ class NoiseAwareRegressor(LinearRegressor):
         """Learn from a release of regression targets.
 
         Args:
-            release: A release, or its folder, of design ``poisson``, ``signed``, ``uniform`` or
-                ``transposed``.
+            release: A release, or its folder, of design ``poisson``, ``signed``, ``uniform``,
+                ``transposed`` or ``adaptive``.
 
         Returns:
             self
@@ -86,12 +91,18 @@ class NoiseAwareRegressor(LinearRegressor):
 
         """
         release = as_release(release)
-        _validate.one_of("release.design", release.design, REGRESSION_DESIGNS)
+        _validate.one_of("release.design", release.design, (*REGRESSION_DESIGNS, "adaptive"))
         bounds = target_bounds(release)
+        half = (bounds @ [-0.5, 0.5])[:, None]
+        if release.design == "adaptive":
+            coef, noise = learn_numbers(release)
+            self._keep(release, coef, np.zeros(len(coef)))
+            self.coef_stderr_ = half * noise
+            return self
         moments = target_moments(release)
         coef, variances = shrunk_least_squares(moments, release.mix_size, release.sampling_prob)
         self._keep(release, coef, moments.targets_mean - coef @ moments.features_mean)
-        self.coef_stderr_ = (bounds @ [-0.5, 0.5])[:, None] * np.sqrt(variances)
+        self.coef_stderr_ = half * np.sqrt(variances)
         return self
 
 

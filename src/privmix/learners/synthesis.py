@@ -272,6 +272,9 @@ class Synthesizer:
             if release.design == "adaptive":
                 return round_model(release, shares)
             return ClassModel.of(release, shares)
+        if release.design == "adaptive":
+            allowed = f"{', '.join(REGRESSION_DESIGNS)} for target {self._target}"
+            _validate.fail("release.design", f"{allowed}: rounds show no such records", "adaptive")
         _validate.one_of("release.design", release.design, REGRESSION_DESIGNS)
         if prior is not None:
             _validate.fail("class_prior", f"nothing for target {self._target}", "one")

@@ -24,7 +24,7 @@ from privmix.mechanism.mixtures import (
     split_noise_multiplier,
     squared_change,
 )
-from privmix.mechanism.residual import LARGEST_ROUND_NOISE, ResidualConfig
+from privmix.mechanism.residual import LARGEST_ROUND_NOISE, Link, ResidualConfig
 
 __all__ = [
     "DESIGNS",
@@ -32,6 +32,7 @@ __all__ = [
     "AdaptiveConfig",
     "Design",
     "HybridConfig",
+    "Link",
     "MixtureConfig",
     "MixtureDesign",
     "ReleaseConfig",

@@ -47,8 +47,9 @@ class _Composite(FrozenModel):
 
     @property
     def target(self) -> Target:
-        """What labels are: this design needs classes."""
-        return "class"
+        """What labels are, to both components."""
+        target: Target = self.components[0].target
+        return target
 
     @property
     def neighboring_relation(self) -> NeighboringRelation:
@@ -82,7 +83,7 @@ def _check_budget(stated: float, rows: MixtureConfig, others: float) -> None:
 
 
 def _check_same_sizes(one: TableConfig, other: TableConfig) -> None:
-    for name in ("num_records", "num_classes", "num_features"):
+    for name in ("num_records", "num_classes", "num_features", "target"):
         if getattr(one, name) != getattr(other, name):
             _validate.fail(f"components[1].{name}", str(getattr(one, name)), getattr(other, name))
 
@@ -188,7 +189,12 @@ def adaptive_config(
             ResidualConfig(
                 **rounds,
                 noise_multiplier=noise,
-                learning_rate=learning_rate(scale, rounds["num_rounds"], rounds["num_classes"]),
+                learning_rate=learning_rate(
+                    scale,
+                    rounds["num_rounds"],
+                    rounds["num_classes"],
+                    rounds.get("target", "class"),
+                ),
             ),
         ),
         feature_budget=feature_budget,

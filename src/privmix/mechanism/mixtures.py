@@ -44,7 +44,7 @@ _BLOCK_BYTES = 16 << 20
 _BLOCK_RECORDS = 1 << 22
 _NUM_BLOCKS, _FEW_ROWS = 24, 256
 # Designs that keep the records of each class apart: a record must have one class.
-_CLASS_DESIGNS = ("stratified", "hybrid", "adaptive", "hierarchical")
+_CLASS_DESIGNS = ("stratified", "hybrid", "hierarchical")
 
 
 def squared_change(relation: NeighboringRelation, target: Target = "class") -> tuple[float, float]:

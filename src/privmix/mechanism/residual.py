@@ -18,6 +18,15 @@ from privmix.records.bounded import shard_records
 from privmix.sampling import RowBlock, row_blocks
 from privmix.schema import Target
 
+Link = Literal["softmax", "sigmoid", "identity"]
+LINKS: dict[Target, Link] = {
+    "class": "softmax",
+    "soft": "softmax",
+    "multilabel": "sigmoid",
+    "regression": "identity",
+}
+# Noise that the score of a record on the clip norm bears, by link.
+_BORNE: dict[Link, float] = {"sigmoid": 1.0, "identity": 0.3}
 MOST_ROUNDS = 1000
 # What the sampler draws, of a sensitivity of at most 2^30 grid points.
 LARGEST_ROUND_NOISE = MAX_STDDEV / 2**30 / (1 + 1e-9)
@@ -27,9 +36,10 @@ class ResidualConfig(FrozenModel):
     """J rounds of K rows: row k of a round is the sum of all records, weighted by their residuals.
 
     With W the round's public weights, a record x of class y has the residual r = e_y - softmax(W x),
-    clipped to ``residual_clip_norm``, and adds r_k x to row k. Its whole contribution to a round,
-    r x', has a Frobenius norm of at most residual_clip_norm * clip norm. Rows are divided by
-    ``num_records``. See ``docs/theory/adaptive.md``.
+    clipped to ``residual_clip_norm``, and adds r_k x to row k. Soft labels stand in e_y's place; several
+    labels y have r = y - sigmoid(W x), and numbers, scaled to [-1, 1], r = y - W x. Whatever the link, a
+    record's whole contribution to a round, r x', has a Frobenius norm of at most residual_clip_norm *
+    clip norm, by the clipping alone. Rows are divided by ``num_records``. See ``docs/theory/adaptive.md``.
 
     Attributes:
         num_records: Planning constant n.
@@ -40,8 +50,11 @@ class ResidualConfig(FrozenModel):
         noise_multiplier: Noise stddev of a round over its sensitivity.
         learning_rate: Step of the public model along directions in which records do not vary, for
             features in clip norms.
+        target: What labels are, as the schema states it; it decides the link between scores and labels.
 
     """
+
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ("target",)
 
     design: Literal["residual"] = "residual"
     num_records: int
@@ -51,6 +64,7 @@ class ResidualConfig(FrozenModel):
     residual_clip_norm: float
     noise_multiplier: float
     learning_rate: float
+    target: Target = "class"
 
     # What tables of mixtures have and these rows do not.
     label_noise_multiplier: ClassVar[None] = None
@@ -61,13 +75,12 @@ class ResidualConfig(FrozenModel):
     neighboring_relation: ClassVar[NeighboringRelation] = "add_or_remove_one"
     sampling_prob: ClassVar[float] = 1.0
     inclusion_prob: ClassVar[float] = 1.0
-    target: ClassVar[Target] = "class"
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         for name in ("num_records", "num_features"):
             _validate.integer(name, getattr(self, name))
-        check_target("adaptive", "class", self.num_classes)
+        check_target("adaptive", self.target, self.num_classes)
         _validate.integer("num_rounds", self.num_rounds, at_most=MOST_ROUNDS)
         # Shorter residuals than this would vanish in the noise's own grid.
         _validate.real("residual_clip_norm", self.residual_clip_norm, at_least=1e-3, at_most=1.0)
@@ -136,25 +149,45 @@ class ResidualConfig(FrozenModel):
         return shard_records(self.num_features)
 
     @property
+    def link(self) -> Link:
+        """What turns scores into what labels are compared with."""
+        return LINKS[self.target]
+
+    @property
+    def curvature_divisor(self) -> int:
+        """What the loss's curvature along a direction is less than the records' variance, where it matters.
+
+        The link's slope at scores of zero, inverted: K for a softmax, where all classes are likely; 4
+        for a sigmoid, the most; 1 for numbers as they are.
+        """
+        return {"softmax": self.num_classes, "sigmoid": 4, "identity": 1}[self.link]
+
+    @property
     def round_multiplier(self) -> float:
         """Noise multiplier of all rounds together: that of one Gaussian mechanism as costly."""
         return self.noise_multiplier / math.sqrt(self.num_rounds)
 
 
-def learning_rate(noise: float, num_rounds: int, num_classes: int) -> float:
+def learning_rate(
+    noise: float, num_rounds: int, num_classes: int, target: Target = "class"
+) -> float:
     """Return the largest step at which the noise of all rounds does not drown the public model.
 
     Along a direction in which records do not vary, a weight ends as the sum of J steps of noise,
     learning_rate * sqrt(J) * (sqrt(J) * noise) = learning_rate * J * noise. At this rate it is ln K / ln 30,
     but between 1 and 1.3: the score of a record on the clip norm then carries noise of that stddev at most.
     Scores are apart by ln K before a softmax is as sure of a class as of all others together, and it bears
-    noise in proportion.
+    noise in proportion. Of several labels each is told from its absence, as one of two classes: 1. Numbers
+    are on [-1, 1]: their weights are smaller, and bear less.
 
     Args:
         noise: Noise stddev that the mean of all rounds' rows has, in clip norms.
         num_rounds: J.
         num_classes: K.
+        target: What labels are.
 
     """
     borne = min(max(math.log(num_classes) / math.log(30), 1.0), 1.3)
+    if LINKS[target] != "softmax":
+        borne = _BORNE[LINKS[target]]
     return borne / (noise * num_rounds)

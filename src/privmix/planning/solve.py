@@ -65,7 +65,7 @@ def plan_release(
             ``privmix.planning.rule.recommend_design`` puts first among the designs that have the
             options given. ``hybrid``, ``adaptive``, ``signed``, ``poisson`` and ``stratified`` get that rule's
             sizes and centring by name, too: each option that is not given, one by one.
-            ``stratified``, ``hybrid``, ``adaptive`` and ``hierarchical`` need the target ``class``.
+            ``stratified``, ``hybrid`` and ``hierarchical`` need the target ``class``.
         preprocessing: Steps of ``privmix.preprocess``, in order. Charged ones spend their
             ``budget_share`` of the squared GDP parameter of the target; the mechanism gets what
             they leave. By default centring where the rule of ``auto`` predicts that it helps, and
@@ -204,6 +204,7 @@ def choose_design(
         budget_share=1 - spent,
         num_mixtures=options.get("num_mixtures"),
     )
+    # Rounds of numbers are planned where they are asked for: see docs/theory/adaptive.md.
     # Centred records are scaled to one length, which keeps directions but not what is linear in x.
     numbers = sizes.get("target") == "regression"
     fitting = [
@@ -212,6 +213,7 @@ def choose_design(
         if (named is None or alternative.design == named)
         and given.keys() <= set(options_of(alternative.design))
         and admits(alternative.design, sizes.get("target", "class"))
+        and (named is not None or alternative.design != "adaptive" or not numbers)
         and (alternative.center_share is None or (preprocessing is None and not numbers))
     ]
     if not fitting and named is not None:  # it says what does not fit where it is laid out
@@ -364,7 +366,7 @@ def configure(
         return hybrid_config(sums, rows, noise_multiplier, chosen["feature_budget"])
     if design == "adaptive":
         rows = _layout("signed", sizes, chosen)
-        rounds = {name: sizes[name] for name in ("num_records", "num_classes", "num_features")}
+        rounds = dict(sizes)
         rounds["num_rounds"] = chosen["num_rounds"]
         rounds["residual_clip_norm"] = _RESIDUAL_CLIP_NORM
         return adaptive_config(rows, rounds, noise_multiplier, chosen["feature_budget"])

@@ -29,7 +29,7 @@ _TOLERANCE = 2.0**-16
 
 @dataclass(frozen=True)
 class PublicModel:
-    """A softmax regression that is trained by the rounds of a release.
+    """A softmax regression that is trained by the rounds of a release; of other targets, their link's.
 
     With W_t the weights of round t and G_t its rows, in clip norms,
 
@@ -38,7 +38,8 @@ class PublicModel:
     where r is the learning rate, and v and B are the variances and directions of the records' second
     moments that the signed rows show, less their noise. v_j / K is the curvature of the loss along
     direction j where all classes are likely, as in Levenberg and Marquardt's method: steps are as long
-    as the loss allows where records vary, and as the noise allows where they do not.
+    as the loss allows where records vary, and as the noise allows where they do not. Several labels
+    have v / 4 in its place and numbers v: ``ResidualConfig.curvature_divisor``.
 
     Attributes:
         config: The rounds' mechanism.
@@ -82,7 +83,7 @@ class PublicModel:
             rows: The round's published rows, (K, d).
 
         """
-        curvature = self.variances / self.config.num_classes
+        curvature = self.variances / self.config.curvature_divisor
         with one_blas_thread():
             along = (rows.astype(np.float64) / self.clip_norm) @ self.basis
             step = (along / (curvature + 1 / self.config.learning_rate)) @ self.basis.T

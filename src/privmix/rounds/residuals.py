@@ -3,7 +3,7 @@
 Features are integers of a bounded norm, and so are the public weights, on a grid of their own: a score
 is a sum of products of integers whose every partial sum stays below 2^53, exact in doubles in any
 order, with any companions, by any number of threads. What is rounded is computed record by record:
-the softmax by one sequential routine, and the residual by ``clipping``, which truncates it to the grid
+the softmax, or another link, by one sequential routine, and the residual by ``clipping``, which truncates it to the grid
 and checks its norm. The sum over records of residual times features is again exact. So removing a
 record changes a sum by that record's own integers and by nothing else.
 """
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privmix.compiling import kernel
-from privmix.mechanism import ResidualConfig
+from privmix.mechanism import Link, ResidualConfig
 from privmix.mixer import Rows
 from privmix.mixing import divide
 from privmix.noise import rounded_gaussian
@@ -30,6 +30,7 @@ from privmix.rounds.public_model import Weights, weight_exponent
 from privmix.running.resources import one_blas_thread
 
 Sums = NDArray[np.int64]
+_LINK_NUMBERS: dict[Link, int] = {"softmax": 0, "sigmoid": 1, "identity": 2}
 
 
 class Rounds:
@@ -95,7 +96,13 @@ class Rounds:
         total = np.zeros(weights.shape, dtype=np.int64)
         for stretch in stretches:
             add_residuals(
-                values[stretch], labels[stretch], weights, self._score_unit, self.config, total
+                values[stretch],
+                labels[stretch],
+                weights,
+                self._score_unit,
+                self.config,
+                total,
+                1 / self._records.label_grid.scale,
             )
         return total
 
@@ -128,16 +135,19 @@ def add_residuals(
     unit: float,
     config: ResidualConfig,
     total: Sums,
+    label_unit: float = 1.0,
 ) -> None:
     """Add to ``total`` (K, d) the integer residuals of records times their integer features.
 
     Args:
         values: (records, d), at most 2^14 of them.
-        labels: (records,) class indices; a record of class -1 adds nothing.
+        labels: (records,) class indices; a record of class -1 adds nothing. Of other targets: (records,
+            K) integers; a record that takes no part has features of zero, and adds nothing either.
         weights: (K, d) public weights for features in clip norms.
         unit: What an integer feature counts in clip norms.
         config: The rounds' mechanism.
         total: Changed in place.
+        label_unit: What an integer of label vectors counts.
 
     """
     features = values.astype(np.float64)
@@ -145,22 +155,40 @@ def add_residuals(
     # |w| <= 2^23 sqrt(d) and |x| <= 2^15, so that |w| |x| < 2^53 for d up to 2^30.
     integers = np.ldexp(weights.astype(np.float64), exponent)
     scores = features @ integers.T
-    _residuals(scores, labels, math.ldexp(unit, -exponent))
+    _minus_link(scores, math.ldexp(unit, -exponent), _LINK_NUMBERS[config.link])
+    _compare(scores, labels, label_unit)
+    # Here, whatever the link, a record's sensitivity is bounded: a residual of at most C times features
+    # of at most the clip norm.
     residuals = np.empty(scores.shape, dtype=np.int16)
     config.residual_grid.quantise(scores, residuals)
     # 2^14 products of at most 2^15 2^15 each: exact.
     total += (residuals.T.astype(np.float64) @ features).astype(np.int64)
 
 
+def _compare(scores: NDArray[np.float64], labels: NDArray[Any], label_unit: float) -> None:
+    """Add labels to what is minus the link of scores, number by number: residuals."""
+    if labels.ndim > 1:
+        scores += labels * label_unit
+        return
+    scores[labels < 0] = 0.0
+    known = np.flatnonzero(labels >= 0)
+    scores[known, labels[known]] += 1.0
+
+
 @kernel(nogil=True)
-def _residuals(
-    scores: NDArray[np.float64], labels: NDArray[np.int32], unit: float
+def _minus_link(
+    scores: NDArray[np.float64], unit: float, link: int
 ) -> None:  # pragma: no cover - compiled
-    """Turn scores, in ``unit``, into residuals e_y - softmax, one record after another."""
+    """Turn scores, in ``unit``, into minus their softmax or another link, one record after another."""
     for i in range(scores.shape[0]):
         own = scores[i]
-        if labels[i] < 0:
-            own[:] = 0.0
+        if link > 0:
+            for k in range(own.size):
+                score = own[k] * unit
+                if link == 1:
+                    small = math.exp(-abs(score))
+                    score = (1.0 if score > 0 else small) / (1.0 + small)
+                own[k] = -score
             continue
         top = own[0]
         for value in own:
@@ -171,4 +199,3 @@ def _residuals(
             mass += own[k]
         for k in range(own.size):
             own[k] = -own[k] / mass
-        own[labels[i]] += 1.0
