@@ -177,7 +177,7 @@ def test_a_design_of_classes_is_refused(run, visits):
     budget = ("--epsilon", 4, "--delta", "1e-5", "--design", "hybrid")
     result = run("plan", "--schema", visits / "numbers.json", *budget)
     assert result.code == 2
-    assert "design: expected poisson, signed, uniform, transposed" in result.err
+    assert "design: expected poisson, signed, adaptive, uniform, transposed" in result.err
 
 
 def test_explain_is_about_records_with_classes(run, visits):

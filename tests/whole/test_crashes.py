@@ -417,7 +417,7 @@ class TestSignals:
         np.savez(tmp_path / "train.npz", x=x, y=y)
         words: list[object] = ["fit", tmp_path / "train.npz", "--features-key", "x"]
         words += ["--label-key", "y", "--classes", "0,1,2", "--num-records", 60]
-        words += ["--batch-size", 6, "--epochs", 2000, "--epsilon", 5, "--delta", 1e-5]
+        words += ["--batch-size", 6, "--epochs", 10_000, "--epsilon", 5, "--delta", 1e-5]
         words += ["--test-seed", 1, "--out", tmp_path / "m"]
         run = tmp_path / ".m.run"
         begun = (run / "journal.json").exists
