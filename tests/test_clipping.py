@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,3 +93,18 @@ def test_integers_that_rounding_puts_above_the_bound_are_shrunk():
         assert np.square(integers.astype(np.int64)).sum() <= grid.largest_square
         assert np.abs(integers - naive).max() <= 1
     assert above > 50
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("position", [0, 3, 9])
+def test_a_row_that_is_not_finite_becomes_zero_and_others_stay(bad, position):
+    """Squares of what is left of it would overflow, and pass the check of the norm."""
+    rows = np.full((3, 10), 1e8)
+    rows[1, position] = bad
+    grid = FixedPoint(1.0)
+    out = np.ones((3, 10), dtype=np.int16)
+    assert grid.quantise(rows, out) == 3
+    assert not out[1].any()
+    assert (out[0] == out[2]).all()
+    assert out[0].any()
+    assert (out.astype(np.int64) ** 2).sum(axis=1).max() <= grid.largest_square

@@ -74,8 +74,9 @@ class FixedPoint:
         """Clip rows to ``clip_norm``, truncate them to the grid, and check the bound exactly.
 
         Args:
-            vectors: (rows, width), finite, C-contiguous.
-            out: The same shape; receives the integers. A zero row stays zero.
+            vectors: (rows, width), C-contiguous.
+            out: The same shape; receives the integers. A zero row stays zero, and a row with an entry that is
+                not finite becomes one.
 
         Returns:
             How many rows were shortened by more than 0.1 % (unit vectors come with rounding errors
@@ -98,11 +99,14 @@ def _quantise_rows(
     width = vectors.shape[1]
     for row in range(vectors.shape[0]):
         vector = vectors[row]
-        largest = 0.0
+        largest, finite = 0.0, True
         for j in range(width):
-            largest = max(largest, abs(vector[j]))
-        if largest == 0.0:
+            size = abs(vector[j])
+            finite &= size < np.inf  # not so for NaN
+            largest = max(largest, size)
+        if largest == 0.0 or not finite:  # neither length nor squares would hold a bound
             out[row] = 0
+            clipped += not finite
             continue
         # Dividing by the largest entry first keeps the squares of huge or tiny entries finite.
         square = 0.0

@@ -98,3 +98,12 @@ def test_a_loss_of_bounded_range_is_as_private_as_the_gaussian_mechanism(gdp_mu)
         asked.append(float(quantile(up * q) - quantile(q)))
     assert max(asked) <= gdp_mu
     assert max(asked) == pytest.approx(gdp_mu, rel=1e-9)
+
+
+@pytest.mark.parametrize("gdp_mu", [1e-8, 1.1e-7, 1e-5, 1e-3, 0.3, 0.999999, 1.0, 5.0, 20.0])
+def test_a_bounded_range_is_right_to_twelve_digits_and_never_too_large(gdp_mu):
+    with mp.workdps(60):
+        half = mp.mpf(gdp_mu) / 2
+        due = 2 * mp.log(mp.ncdf(half) / mp.ncdf(-half))
+        excess = float((mp.mpf(bounded_range_from(gdp_mu)) - due) / due)
+    assert -3e-12 < excess < 0

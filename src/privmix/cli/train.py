@@ -188,5 +188,5 @@ def _set_options(made: Any, learner: str, **options: Any) -> None:
             continue
         if name not in made.get_params():
             flag = "class-texts" if name == "class_vectors" else name.replace("_", "-")
-            _validate.fail(f"--{flag}", f"nothing for learner {learner}", "some")
+            _validate.fail(f"--{flag}", f"nothing for learner {learner}", value)
         made.set_params(**{name: value})

@@ -214,6 +214,7 @@ def augment(
         ``plan.num_augmentations`` inputs: base, synthetic, mixed, in this order.
 
     """
+    plan.check_mixtures()
     base = base_views(record, plan, generator)
     return complete(Samples(base, target.expand(len(base), -1)), plan, generator, synthetic)
 
