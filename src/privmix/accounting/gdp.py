@@ -101,9 +101,8 @@ def bounded_range_from(gdp_mu: float) -> float:
 
     """
     gdp_mu = _validate.real("gdp_mu", gdp_mu, above=0.0)
-    if (
-        gdp_mu < 1.0
-    ):  # Phi(t) / Phi(-t) = 1 + erf(t / sqrt 2) / Phi(-t), without a difference of near numbers
+    if gdp_mu < 1.0:
+        # Phi(t) / Phi(-t) = 1 + erf(t / sqrt 2) / Phi(-t), without a difference of near numbers.
         log_odds = math.log1p(math.erf(gdp_mu / math.sqrt(8.0)) / float(ndtr(-gdp_mu / 2.0)))
     else:
         logs = log_ndtr(np.array([gdp_mu / 2.0, -gdp_mu / 2.0]))

@@ -1,7 +1,7 @@
 """Public maps of records to vectors of norm at most one, whose class sums mean embeddings are.
 
-What is done to records is done one record at a time, in loops of a fixed order, so that a record's
-vector is a function of that record alone, to the last bit; what a generator made is mapped as is quickest.
+What is done to records is done one record at a time, by loops of a fixed order or on a copy of its own, so that a
+record's vector owes nothing to other records, to the last bit; what a generator made is mapped as is quickest.
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ class FourierFeatures:
         """Map (records, num_features) to (records, 2 * num_frequencies), each record by itself."""
         import torch
 
-        # One at a time: in a batch, floating-point rounding would depend on a record's companions.
+        # One at a time: in a batch, floating-point rounding would depend on a record's companions; and each
+        # copied, since routines may differ by where in memory a record lies.
         with torch.no_grad():
-            rows = [self(torch.from_numpy(record[None])).numpy() for record in x]
+            rows = [self(torch.from_numpy(record[None].copy())).numpy() for record in x]
         return np.concatenate(rows)
 
     def class_sums(self, x: torch.Tensor, classes: torch.Tensor, num_classes: int) -> torch.Tensor:
