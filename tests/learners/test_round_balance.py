@@ -69,6 +69,23 @@ def test_a_rare_class_is_predicted_as_often_as_it_is(tmp_path):
     assert model.score(test, truth) > 0.91
 
 
+def test_uneven_shares_of_a_small_table_are_seen(tmp_path):
+    """All rounds together know shares better than the first ones, whose noise would hide these."""
+    rng = np.random.default_rng(0)
+    true = np.array([0.02, 0.04, 0.4, 0.4, 0.11, 0.03])
+    y = rng.choice(6, 900, p=true)
+    x = 0.2 * rng.standard_normal((900, 11)) + 0.3 * np.eye(6, 11)[y]
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1)
+    plan = privmix.plan_release(
+        make_schema(6, 11, 900), target_epsilon=1, target_delta=1e-5, design="adaptive"
+    )
+    release = privmix.release(x, y, plan, out=tmp_path / "r", test_seed=1)
+    error = np.abs(round_shares(release) - np.bincount(y) / 900).sum()
+    assert error < 0.5 * np.abs(1 / 6 - true).sum()
+    drawn = np.bincount(privmix.synthesize(release, 1000).labels, minlength=6) / 1000
+    np.testing.assert_allclose(drawn, round_shares(release), atol=2e-3)
+
+
 def test_without_an_intercept_nothing_is_counted(tmp_path):
     schema = make_schema(3, 5, 600)
     plan = privmix.plan_release(

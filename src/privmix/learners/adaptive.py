@@ -272,11 +272,13 @@ def _balanced(
     factor = min(1.0, model.config.residual_clip_norm / length)
     variance = (noise / factor) ** 2 / count
     error = max(float((first**2).mean()) - variance, 0.0)
-    shares = whole.shares + error / (error + variance) * first
-    # Of many classes noise makes shares uneven: they are shrunk to each other by the first rounds' noise.
+    kept = error / (error + variance)
+    shares = whole.shares + kept * first
+    # Of many classes noise makes shares uneven: they are shrunk to each other by what noise they have.
+    left = kept**2 * variance + (1 - kept) ** 2 * variance * count / len(pairs)
     average = 1 / len(shares)
     spread = float(((shares - average) ** 2).mean())
-    shares = average + max(spread - variance, 0.0) / max(spread, 1e-300) * (shares - average)
+    shares = average + max(spread - left, 0.0) / max(spread, 1e-300) * (shares - average)
     # Well separated classes are not as their draw has them: then the intercepts of all rounds favour rare
     # classes, and those that make the draw's shares the counted ones go against them. What both agree on is kept.
     even = np.zeros_like(drawn[-1])
