@@ -9,7 +9,7 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 import privmix
 from builders import make_schema
-from privmix.learners.adaptive import round_shares
+from privmix.learners.adaptive import _combined_shares, round_shares
 from privmix.learners.round_balance import balance_classes
 
 pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
@@ -67,6 +67,17 @@ def test_a_rare_class_is_predicted_as_often_as_it_is(tmp_path):
     balanced = privmix.AdaptiveClassifier(class_weight="balanced").fit(release)
     assert balanced_accuracy_score(truth, balanced.predict(test)) > 0.65
     assert model.score(test, truth) > 0.91
+
+
+def test_shares_are_moved_by_what_early_rounds_are_off_beyond_chance():
+    biased, right = np.array([0.8, 0.2]), np.array([0.88, 0.12])
+    clear = _combined_shares([biased, right, right], [1e-8, 1e-7, 1e-6])
+    np.testing.assert_allclose(clear, right, atol=1e-3)
+    hidden = _combined_shares([biased, right, right], [1e-8, 1.0, 1.0])
+    np.testing.assert_allclose(hidden, biased, atol=1e-3)
+    assert _combined_shares([biased, right], [1.0, 1.0]).tolist() == [0.5, 0.5]
+    even = np.full(3, 1 / 3)
+    assert _combined_shares([even, even], [0.0, 0.0]).tolist() == even.tolist()
 
 
 def test_uneven_shares_of_a_small_table_are_seen(tmp_path):
