@@ -28,7 +28,6 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.svm import LinearSVC
 
 import privmix
-from privmix.planning.rule import recommend_design
 from stamp import stamp
 from utility import DATASETS, DELTA
 
@@ -88,15 +87,9 @@ LEARNERS: dict[str, Callable[[int], Any]] = {
 
 
 def plan_of(data: Any, epsilon: float, design: str) -> privmix.ReleasePlan:
-    """The default plan, or a design with the sizes and the centring that the rule gives it."""
-    options: dict[str, Any] = {}
-    if design != "auto":
-        sizes = {n: getattr(data.schema, n) for n in ("num_records", "num_classes", "num_features")}
-        found = recommend_design(**sizes, epsilon=epsilon, delta=DELTA)
-        best = next(alternative for alternative in found if alternative.design == design)
-        options = {"design": design, "preprocessing": best.preprocessing, **best.options}
-    target = {"target_epsilon": epsilon, "target_delta": DELTA}
-    return privmix.plan_release(data.schema, **target, **options)
+    """The default plan, or a design with what the planner gives it beside its name."""
+    target: dict[str, Any] = {"target_epsilon": epsilon, "target_delta": DELTA}
+    return privmix.plan_release(data.schema, design=design, **target)
 
 
 def run(

@@ -9,7 +9,7 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 import privmix
 from builders import make_schema
-from privmix.learners.adaptive import round_shares
+from privmix.learners.adaptive import _combined_shares, round_shares
 from privmix.learners.round_balance import balance_classes
 
 pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
@@ -67,6 +67,34 @@ def test_a_rare_class_is_predicted_as_often_as_it_is(tmp_path):
     balanced = privmix.AdaptiveClassifier(class_weight="balanced").fit(release)
     assert balanced_accuracy_score(truth, balanced.predict(test)) > 0.65
     assert model.score(test, truth) > 0.91
+
+
+def test_shares_are_moved_by_what_early_rounds_are_off_beyond_chance():
+    biased, right = np.array([0.8, 0.2]), np.array([0.88, 0.12])
+    clear = _combined_shares([biased, right, right], [1e-8, 1e-7, 1e-6])
+    np.testing.assert_allclose(clear, right, atol=1e-3)
+    hidden = _combined_shares([biased, right, right], [1e-8, 1.0, 1.0])
+    np.testing.assert_allclose(hidden, biased, atol=1e-3)
+    assert _combined_shares([biased, right], [1.0, 1.0]).tolist() == [0.5, 0.5]
+    even = np.full(3, 1 / 3)
+    assert _combined_shares([even, even], [0.0, 0.0]).tolist() == even.tolist()
+
+
+def test_uneven_shares_of_a_small_table_are_seen(tmp_path):
+    """All rounds together know shares better than the first ones, whose noise would hide these."""
+    rng = np.random.default_rng(0)
+    true = np.array([0.02, 0.04, 0.4, 0.4, 0.11, 0.03])
+    y = rng.choice(6, 900, p=true)
+    x = 0.2 * rng.standard_normal((900, 11)) + 0.3 * np.eye(6, 11)[y]
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1)
+    plan = privmix.plan_release(
+        make_schema(6, 11, 900), target_epsilon=1, target_delta=1e-5, design="adaptive"
+    )
+    release = privmix.release(x, y, plan, out=tmp_path / "r", test_seed=1)
+    error = np.abs(round_shares(release) - np.bincount(y) / 900).sum()
+    assert error < 0.5 * np.abs(1 / 6 - true).sum()
+    drawn = np.bincount(privmix.synthesize(release, 1000).labels, minlength=6) / 1000
+    np.testing.assert_allclose(drawn, round_shares(release), atol=2e-3)
 
 
 def test_without_an_intercept_nothing_is_counted(tmp_path):

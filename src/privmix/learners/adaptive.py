@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
@@ -34,8 +34,8 @@ from privmix.rounds.public_model import PublicModel, Weights
 
 _LAST_ROUNDS = 3
 # Rounds that count classes: their weights are small, so that what a model makes of the records matters
-# little. On tables set aside, one round was noisier and more were further off.
-_COUNTING_ROUNDS = 3
+# little. On tables set aside more were further off. Weights of the first round are zero: it alone counts without bias.
+_COUNTING_ROUNDS = (3, 1)
 
 
 class Learnt(NamedTuple):
@@ -265,29 +265,42 @@ def _balanced(
         return balance_classes(drawn[:rounds], drawn[-1], mean, error, clip)
 
     whole = balanced(len(pairs))
-    count = min(_COUNTING_ROUNDS, len(pairs))
-    first = balanced(count).shares - whole.shares
-    # What the first rounds' shares are off beyond their noise is the error of those of all rounds.
-    length = np.sqrt(1 - 1 / len(first))
-    factor = min(1.0, model.config.residual_clip_norm / length)
-    variance = (noise / factor) ** 2 / count
-    error = max(float((first**2).mean()) - variance, 0.0)
-    shares = whole.shares + error / (error + variance) * first
-    # Of many classes noise makes shares uneven: they are shrunk to each other by the first rounds' noise.
-    average = 1 / len(shares)
-    spread = float(((shares - average) ** 2).mean())
-    shares = average + max(spread - variance, 0.0) / max(spread, 1e-300) * (shares - average)
+    counts = [min(some, len(pairs)) for some in _COUNTING_ROUNDS]
+    early = [balanced(count).shares for count in counts]
+    factor = min(1.0, model.config.residual_clip_norm / np.sqrt(1 - 1 / len(early[0])))
+    variances = [(noise / factor) ** 2 / count for count in (len(pairs), *counts)]
+    shares = _combined_shares([whole.shares, *early], variances)
     # Well separated classes are not as their draw has them: then the intercepts of all rounds favour rare
     # classes, and those that make the draw's shares the counted ones go against them. What both agree on is kept.
     even = np.zeros_like(drawn[-1])
-    due = factor * (whole.shares + first - 1 / len(shares))
+    due = factor * (early[0] - 1 / len(shares))
     counted = balance_classes(
-        [even], drawn[-1], due, noise / np.sqrt(count), model.config.residual_clip_norm
+        [even], drawn[-1], due, noise / np.sqrt(counts[0]), model.config.residual_clip_norm
     )
     one, other = (found - found.mean() for found in (whole.intercept, counted.intercept))
     agreed = np.where(one * other > 0, np.sign(one) * np.minimum(abs(one), abs(other)), 0.0)
     # Of many classes they are mostly noise: then only lengths are corrected.
     return Balance(_kept(agreed, whole.variance) * agreed, whole.variance, shares)
+
+
+def _combined_shares(estimates: Sequence[Vector], variances: Sequence[float]) -> Vector:
+    """Combine estimates of the classes' shares, of ever fewer rounds: with more noise and less bias.
+
+    By how much one is off its followers beyond what chance would have is its error, and each is moved
+    towards the next as that error is to the next one's noise. Of many classes noise makes shares uneven:
+    they are shrunk to each other by what noise is left.
+    """
+    shares, left = estimates[0], variances[0]
+    num_classes = len(shares)
+    for estimate, variance in zip(estimates[1:], variances[1:], strict=True):
+        chance = variance * (1 + np.sqrt(2 / (num_classes - 1)))
+        error = max(float(((estimate - shares) ** 2).mean()) - chance, 0.0)
+        kept = error / (error + variance) if error > 0 else 0.0
+        shares = shares + kept * (estimate - shares)
+        left = kept**2 * variance + (1 - kept) ** 2 * left
+    average = 1 / num_classes
+    spread = float(((shares - average) ** 2).mean())
+    return np.asarray(average + max(spread - left, 0.0) / max(spread, 1e-300) * (shares - average))
 
 
 def _pairs(release: Release) -> Iterator[tuple[Weights, NDArray[np.float32]]]:
