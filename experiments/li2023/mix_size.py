@@ -12,7 +12,9 @@ from experiments.harness import Experiment
 from experiments.li2023.cells import KEYS, Setting, draw_against, measure, parse
 
 
-def settings(epsilons: list[float], sizes: tuple[int, ...], probs: tuple[float, ...]) -> list[Setting]:
+def settings(
+    epsilons: list[float], sizes: tuple[int, ...], probs: tuple[float, ...]
+) -> list[Setting]:
     """Return noisy rows of every mix size, and rows without noise."""
     found = [
         Setting(epsilon, accounting, size, prob)
