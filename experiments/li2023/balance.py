@@ -26,7 +26,14 @@ def main() -> None:
     measure(experiment, given, settings)
     experiment.figure(
         lambda axes: draw_against(
-            experiment, "label_balance", axes, "dataset", "epsilon", "accounting", "class_prob"
+            experiment,
+            "label_balance",
+            axes,
+            "dataset",
+            "epsilon",
+            "accounting",
+            "class_prob",
+            "learner",
         )
     )
     experiment.show("accuracy", "spread", "certified")

@@ -10,6 +10,7 @@ from experiments.harness import Experiment
 from experiments.li2023.rows import MIX_SIZE, accuracy, noise_at
 from experiments.mixing import Rows, kl_softmax, load, mixing_parser, published, read, spread
 
+import privmix
 from utility import DATASETS, DataSet
 
 NAMES = tuple(DATASETS)
@@ -22,6 +23,7 @@ KEYS = [
     "mix_size",
     "class_prob",
     "label_balance",
+    "learner",
     "records",
     "epochs",
     "seeds",
@@ -56,12 +58,23 @@ class Setting:
 _NUMBERS = ("epsilon", "class_prob", "label_balance")
 
 
-def figures(data: DataSet, setting: Setting, seeds: int, epochs: int) -> dict[str, Any]:
-    """Release once a seed; return the mean accuracy in per cent, its spread, and the certified cost."""
+def figures(
+    data: DataSet, setting: Setting, seeds: int, epochs: int, learner: str = "kl"
+) -> dict[str, Any]:
+    """Release once a seed; return the mean accuracy in per cent, its spread, and the certified cost.
+
+    ``learner``: ``kl``, the papers' softmax regression, or ``noise-aware``, for which there are no epochs.
+    """
+
+    def learnt(release: Any, seed: int) -> float:
+        aware = learner == "noise-aware"
+        return accuracy(
+            release, privmix.NoiseAwareClassifier() if aware else kl_softmax(seed, epochs), data
+        )
+
     if setting.accounting == "none":
         found = [
-            accuracy(Rows.noiseless(data, setting.mix_size, seed), kl_softmax(seed, epochs), data)
-            for seed in range(seeds)
+            learnt(Rows.noiseless(data, setting.mix_size, seed), seed) for seed in range(seeds)
         ]
         return {**spread(found), "noise": 0.0, "certified": float("inf")}
     size, prob = setting.mix_size, setting.class_prob
@@ -73,7 +86,7 @@ def figures(data: DataSet, setting: Setting, seeds: int, epochs: int) -> dict[st
     found = []
     for seed in range(seeds):
         with published(data, noise, label_balance=setting.label_balance, **layout) as release:
-            found.append(accuracy(release, kl_softmax(seed, epochs), data))
+            found.append(learnt(release, seed))
     cost = release.certificate.epsilon
     return {**spread(found), "noise": release.feature_noise_stddev, "certified": cost}
 
@@ -84,6 +97,7 @@ def parse(doc: str | None, quick: tuple[str, ...] = ("banking77",)) -> argparse.
     found.set_defaults(datasets=None)
     found.add_argument("--epsilon", type=float, nargs="+", help="[8 with --quick, else 1 2 4 8]")
     found.add_argument("--epochs", type=int, help="[20 with --quick, else 200]")
+    found.add_argument("--learner", choices=("kl", "noise-aware"), default="kl")
     found.add_argument("--records", type=int, help="[10,000 with --quick, else all]")
     given = read(found)
     given.datasets = given.datasets or (quick if given.quick else NAMES)
@@ -101,11 +115,12 @@ def measure(experiment: Experiment, given: argparse.Namespace, settings: list[Se
         for setting in settings:
             if setting.mix_size > setting.class_prob * n:
                 continue  # a record would have to enter more often than always
-            key = {"dataset": name, **setting.key(), "records": n, "epochs": given.epochs}
+            epochs = given.epochs if given.learner == "kl" else 0
+            key = {"dataset": name, **setting.key(), "learner": given.learner, "records": n}
             experiment.measure(
-                {**key, "seeds": given.seeds},
-                lambda data=data, setting=setting: figures(
-                    data, setting, given.seeds, given.epochs
+                {**key, "epochs": epochs, "seeds": given.seeds},
+                lambda data=data, setting=setting, epochs=epochs: figures(
+                    data, setting, given.seeds, epochs, given.learner
                 ),
             )
 

@@ -25,7 +25,7 @@ def main() -> None:
     measure(experiment, given, settings)
     experiment.figure(
         lambda axes: draw_against(
-            experiment, "class_prob", axes, "dataset", "epsilon", "accounting"
+            experiment, "class_prob", axes, "dataset", "epsilon", "accounting", "learner"
         )
     )
     experiment.show("accuracy", "spread", "certified")

@@ -33,7 +33,14 @@ def main() -> None:
     measure(experiment, given, settings(given.epsilon, sizes, (0.2, 1.0)))
     experiment.figure(
         lambda axes: draw_against(
-            experiment, "mix_size", axes, "dataset", "epsilon", "accounting", "class_prob"
+            experiment,
+            "mix_size",
+            axes,
+            "dataset",
+            "epsilon",
+            "accounting",
+            "class_prob",
+            "learner",
         )
     )
     experiment.show("accuracy", "spread", "noise", "certified")

@@ -143,7 +143,7 @@ class TestCurves:
         from experiments.li2023 import cells
 
         given = argparse.Namespace(
-            quick=True, out=str(tmp_path), datasets=["blobs"], cache=tmp_path, seeds=1, epochs=2,
+            quick=True, out=str(tmp_path), datasets=["blobs"], cache=tmp_path, seeds=1, epochs=2, learner="kl",
             records=None,
         )  # fmt: skip
         measured = []
