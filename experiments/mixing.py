@@ -195,6 +195,12 @@ class Rows:
             labels[row] = one_hot[inside].mean(axis=0)
         return cls(features, labels, n, float(mix_size), clip_norm)
 
+    @classmethod
+    def of_records(cls, data: DataSet) -> Rows:
+        """Take the records themselves: rows of one each."""
+        one_hot = np.eye(int(data.y_train.max()) + 1, dtype=np.float32)[data.y_train]
+        return cls(data.x_train, one_hot, len(one_hot), 1.0)
+
     @property
     def classes(self) -> tuple[int, ...]:
         """The classes, 0 to K - 1."""

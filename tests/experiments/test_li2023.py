@@ -193,3 +193,11 @@ def test_renyi_rows_have_more_noise_than_those_of_the_central_limit():
     found = {name: figures(blobs(), name, 8.0, 1, 2) for name in ("u-rdp", "p-gdp", "none")}
     assert found["none"]["noise"] == 0 < 1.2 * found["p-gdp"]["noise"] < found["u-rdp"]["noise"]
     assert found["u-rdp"]["certified"] < found["p-gdp"]["certified"]
+
+
+def test_records_themselves_are_learnt_from_without_privacy():
+    from experiments.li2023.utility import without_privacy
+
+    found, cost = without_privacy(blobs(), 8.0, 0, 20)
+    assert found > 0.95
+    assert cost == math.inf
