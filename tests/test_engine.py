@@ -16,6 +16,7 @@ from privmix import (
     ReleasePlan,
     bound_records,
     release,
+    verify,
 )
 from privmix import mixer as mixer_module
 from privmix.accounting import GaussianEvent, account
@@ -290,6 +291,20 @@ def test_each_class_is_sampled_by_its_own_probabilities(key, monkeypatch):
     assert coins == [(0.2, 60, 1), (0.7, 60, 1), (1.0, 60, 1)]
     assert entering == [(0.1 / 0.2, 1), (0.1 / 0.7, 2), (0.1 / 1.0, 3)]
     assert max(entering)[0] == plan.mechanism.event.sampling_prob
+
+
+def test_a_release_of_classes_with_their_own_probabilities_is_verified(tmp_path):
+    plan = plan_for("hierarchical-classes")
+    x, y = make_data(plan.data_schema, 60)
+    made = release(x, y, plan, out=tmp_path / "release")
+    again = Release(tmp_path / "release")
+    assert again.config.class_prob == (0.2, 0.7, 1.0)
+    assert again.certificate == made.certificate
+    found = verify(tmp_path / "release")
+    assert found.valid
+    assert found.epsilon == pytest.approx(plan.epsilon, rel=1e-4)
+    known = plan.mechanism.model_copy(update={"class_prob": 0.2})
+    assert account(known.event, plan.delta).epsilon == pytest.approx(plan.epsilon, rel=1e-3)
 
 
 def test_classes_are_open_as_often_as_they_are_to_be(key):
