@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -126,10 +127,10 @@ def measure(experiment: Experiment, given: argparse.Namespace, settings: list[Se
 
 
 def draw_against(experiment: Experiment, column: str, axes: Any, *apart: str) -> None:
-    """Draw accuracy over a column, a line for each value of the columns in ``apart``."""
+    """Draw accuracy over a column, a line for each value of the columns in ``apart``; infinity is left out."""
     lines: dict[tuple[str, ...], list[tuple[float, float, float]]] = {}
     for row in experiment.rows:
-        if row[column]:
+        if math.isfinite(float(row[column])):
             point = (float(row[column]), float(row["accuracy"]), float(row["spread"]))
             lines.setdefault(tuple(row[name] for name in apart), []).append(point)
     for name, points in lines.items():
