@@ -138,3 +138,17 @@ def draw_against(experiment: Experiment, column: str, axes: Any, *apart: str) ->
         axes.errorbar(x, y, error, fmt="o-", capsize=2, label=" ".join(name))
     axes.set(xscale="log", xlabel=column.replace("_", " "), ylabel="test accuracy, %")
     axes.legend(fontsize="x-small")
+
+
+def draw_bars(
+    experiment: Experiment, axes: Any, names: tuple[str, ...], value: str, error: str
+) -> None:
+    """Draw a bar for each row, called by the columns in ``names``."""
+    rows = experiment.rows
+    axes.barh(
+        [" ".join(row[name] for name in names) for row in rows],
+        [float(row[value]) for row in rows],
+        xerr=[float(row[error]) for row in rows],
+    )
+    axes.set(xlabel="test accuracy, %")
+    axes.tick_params(axis="y", labelsize=5)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.harness import Experiment
+from experiments.li2023.cells import draw_bars
 from experiments.li2023.rows import accuracy, rows
 from experiments.mixing import DELTA, Rows, kl_softmax, load, mixing_parser, read, spread
 
@@ -102,6 +103,8 @@ def main() -> None:
                         name, data, epsilon, given.seeds, epochs
                     ),
                 )
+    names = ("dataset", "epsilon", "method")
+    experiment.figure(lambda axes: draw_bars(experiment, axes, names, "accuracy", "spread"))
     experiment.show("accuracy", "spread", "certified")
 
 

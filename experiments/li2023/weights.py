@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.harness import Experiment
+from experiments.li2023.cells import draw_bars
 from experiments.li2023.rows import accuracy
 from experiments.mixing import DELTA, kl_softmax, load, mixing_parser, read, spread, threads
 
@@ -80,22 +81,9 @@ def main() -> None:
                         data, *rest, given
                     ),
                 )
-    experiment.figure(lambda axes: draw(experiment, axes))
+    names = ("dataset", "epsilon", "weights", "clip_over_average", "mix_size")
+    experiment.figure(lambda axes: draw_bars(experiment, axes, names, "kl", "kl_spread"))
     experiment.show("kl", "kl_spread", "noise-aware", "noise-aware_spread", "noise", "certified")
-
-
-def draw(experiment: Experiment, axes: Any) -> None:
-    """Draw a bar for each setting, as high as its accuracy by the papers' learner."""
-    names = [
-        " ".join(
-            row[name] for name in ("dataset", "epsilon", "weights", "clip_over_average", "mix_size")
-        )
-        for row in experiment.rows
-    ]
-    errors = [float(row["kl_spread"]) for row in experiment.rows]
-    axes.barh(names, [float(row["kl"]) for row in experiment.rows], xerr=errors)
-    axes.set(xlabel="test accuracy, %")
-    axes.tick_params(axis="y", labelsize=5)
 
 
 if __name__ == "__main__":
