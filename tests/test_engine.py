@@ -16,7 +16,9 @@ from privmix import (
     ReleasePlan,
     bound_records,
     release,
+    verify,
 )
+from privmix import mixer as mixer_module
 from privmix.accounting import GaussianEvent, account
 from privmix.mixer import Mixer
 from privmix.rng import MasterKey
@@ -37,6 +39,11 @@ OPTIONS: dict[str, dict] = {
         "num_mixtures": 60,
         "class_prob": 0.4,
         "eligibility": "random",
+    },
+    "hierarchical-classes": {
+        "mix_size": 6,
+        "num_mixtures": 60,
+        "class_prob": (0.2, 0.7, 1.0),
     },
     "uniform": {"mix_size": 6, "num_mixtures": 60},
     "uniform-most": {"mix_size": 50, "num_mixtures": 20},
@@ -262,6 +269,56 @@ def test_signs_cancel_the_mean(key):
     scores = labels.sum(axis=1) / 16384 / np.sqrt(20)
     assert abs(scores.mean()) * np.sqrt(scores.size) < 5.4
     assert 0.5 < np.square(scores).mean() < 2.0
+
+
+def test_each_class_is_sampled_by_its_own_probabilities(key, monkeypatch):
+    plan = plan_for("hierarchical-classes")
+    coins, entering = [], []
+
+    def eligibility(stream, extra, prob, num_mixtures, num_classes):
+        coins.append((prob, num_mixtures, num_classes))
+        return np.ones((num_mixtures, num_classes), dtype=bool)
+
+    def nobody(stream, extra, prob, num_rows, num_records, *, signed):
+        entering.append((prob, num_records))
+        return mixer_module.Inclusions(np.zeros(num_rows + 1, np.int64), np.empty(0, np.int32))
+
+    monkeypatch.setattr(mixer_module, "random_eligibility", eligibility)
+    monkeypatch.setattr(mixer_module, "bernoulli_inclusions", nobody)
+    y = np.array([0, 1, 1, 2, 2, 2])
+    (mixer,) = mixers(plan, np.zeros((6, 5)), y, key)
+    mixer.sums(mixer.config.blocks[0])
+    assert coins == [(0.2, 60, 1), (0.7, 60, 1), (1.0, 60, 1)]
+    assert entering == [(0.1 / 0.2, 1), (0.1 / 0.7, 2), (0.1 / 1.0, 3)]
+    assert max(entering)[0] == plan.mechanism.event.sampling_prob
+
+
+def test_a_release_of_classes_with_their_own_probabilities_is_verified(tmp_path):
+    plan = plan_for("hierarchical-classes")
+    x, y = make_data(plan.data_schema, 60)
+    made = release(x, y, plan, out=tmp_path / "release")
+    again = Release(tmp_path / "release")
+    assert again.config.class_prob == (0.2, 0.7, 1.0)
+    assert again.certificate == made.certificate
+    found = verify(tmp_path / "release")
+    assert found.valid
+    assert found.epsilon == pytest.approx(plan.epsilon, rel=1e-4)
+    known = plan.mechanism.model_copy(update={"class_prob": 0.2})
+    assert account(known.event, plan.delta).epsilon == pytest.approx(plan.epsilon, rel=1e-3)
+
+
+def test_classes_are_open_as_often_as_they_are_to_be(key):
+    """Two-sided, at a false-alarm probability of 1e-6 for each class; classes are independent."""
+    (mixer,) = mixers(plan_for("hierarchical-classes"), np.zeros((3, 5)), np.arange(3), key)
+    config = mixer.config.model_copy(update={"num_mixtures": 4000})
+    opened = Mixer(config, mixer._records, key)._eligible
+    assert opened.shape == (4000, 3)
+    for prob, count in zip(config.class_prob, opened.sum(axis=0), strict=True):
+        low, high = stats.binom.interval(1 - 1e-6, 4000, prob)
+        assert low <= count <= high
+    both = (opened[:, 0] & opened[:, 1]).sum()
+    low, high = stats.binom.interval(1 - 1e-6, 4000, 0.2 * 0.7)
+    assert low <= both <= high
 
 
 def test_closed_classes_stay_out(key):

@@ -33,42 +33,44 @@ from privmix.theory import central_limit_noise_multiplier
 SIZE, EPSILON = 50_000, 1.0
 
 
-def _poisson(mix_size: int, noise: float) -> PoissonGaussianEvent:
-    return PoissonGaussianEvent(sampling_prob=mix_size / SIZE, noise_multiplier=noise, count=SIZE)
+def _poisson(mix_size: int, noise: float, size: int) -> PoissonGaussianEvent:
+    return PoissonGaussianEvent(sampling_prob=mix_size / size, noise_multiplier=noise, count=size)
 
 
-def _uniform(mix_size: int, noise: float) -> UniformGaussianEvent:
+def _uniform(mix_size: int, noise: float, size: int) -> UniformGaussianEvent:
     return UniformGaussianEvent(
-        num_records=SIZE, mix_size=mix_size, noise_multiplier=noise, count=SIZE
+        num_records=size, mix_size=mix_size, noise_multiplier=noise, count=size
     )
 
 
-def uniform_gdp_mu(mix_size: int, noise: float) -> float:
+def uniform_gdp_mu(mix_size: int, noise: float, size: int) -> float:
     """The central limit of sampling without replacement: Dong, Roth, Su 2022, Theorem 5.2."""
     step = 1 / noise
     growth = math.expm1(step**2) * ndtr(1.5 * step) + ndtr(1.5 * step) + 3 * ndtr(-step / 2) - 2
-    return math.sqrt(2 * growth * SIZE) * mix_size / SIZE
+    return math.sqrt(2 * growth * size) * mix_size / size
 
 
-ACCOUNTANTS: dict[str, Callable[[int, float], float]] = {
-    "poisson-pld": lambda m, s: epsilon_at(_poisson(m, s), [DELTA])[DELTA],
-    "poisson-rdp": lambda m, s: rdp_epsilon(_poisson(m, s), DELTA),
-    "poisson-ma": lambda m, s: moments_epsilon(_poisson(m, s), DELTA),
-    "uniform-gdp": lambda m, s: gdp_epsilon(uniform_gdp_mu(m, s), DELTA),
-    "uniform-rdp": lambda m, s: moments_epsilon(_uniform(m, s), DELTA),
+ACCOUNTANTS: dict[str, Callable[[int, float, int], float]] = {
+    "poisson-pld": lambda m, s, n: epsilon_at(_poisson(m, s, n), [DELTA])[DELTA],
+    "poisson-rdp": lambda m, s, n: rdp_epsilon(_poisson(m, s, n), DELTA),
+    "poisson-ma": lambda m, s, n: moments_epsilon(_poisson(m, s, n), DELTA),
+    "uniform-gdp": lambda m, s, n: gdp_epsilon(uniform_gdp_mu(m, s, n), DELTA),
+    "uniform-rdp": lambda m, s, n: moments_epsilon(_uniform(m, s, n), DELTA),
 }
 NAMES = ("poisson-gdp", *ACCOUNTANTS)
 
 
-def noise_multiplier(accountant: str, mix_size: int) -> float:
-    """Return the joint noise multiplier at which an accountant says EPSILON."""
-    least = central_limit_noise_multiplier(mix_size / SIZE, SIZE, gdp_mu_from(EPSILON, DELTA))
+def noise_multiplier(
+    accountant: str, mix_size: int, size: int = SIZE, epsilon: float = EPSILON
+) -> float:
+    """Return the joint noise multiplier at which an accountant says epsilon, with size = n = T."""
+    least = central_limit_noise_multiplier(mix_size / size, size, gdp_mu_from(epsilon, DELTA))
     if accountant == "poisson-gdp":
         return least
-    epsilon = ACCOUNTANTS[accountant]
+    reading = ACCOUNTANTS[accountant]
 
     def excess(log_noise: float) -> float:
-        return math.log(max(epsilon(mix_size, math.exp(log_noise)), 1e-9) / EPSILON)
+        return math.log(max(reading(mix_size, math.exp(log_noise), size), 1e-9) / epsilon)
 
     low, high = math.log(least) - 0.1, math.log(least) + 0.5
     while excess(high) > 0:

@@ -4,7 +4,8 @@
 
 ``nu`` (Fig. 11): n = 300, T = 3 n, 5 features, mu from 1/27 to 3. ``slope`` (Fig. 2): T = 2 n^gamma,
 100 features, mu = 2; the best mix size should grow like n^((2 - gamma) / 2). Medians of 20
-repetitions; mix sizes are a factor of sqrt(2) apart, so the simulated optimum has that resolution.
+repetitions (400 of ``nu``; quick: 5 and 100, and no matrix of more than 4e7 numbers); mix sizes are a
+factor of sqrt(2) apart, so the simulated optimum has that resolution.
 """
 
 from __future__ import annotations
@@ -51,19 +52,19 @@ def simulated(
 def main() -> None:
     keys = ["figure", "gdp_mu", "gamma", "num_records", "num_mixtures"]
     experiment = Experiment(__file__, keys, arguments(__doc__))
-    repetitions = 20
+    repetitions, times = 20, 100 if experiment.quick else 400
     for gdp_mu in (1 / 27, 1 / 9, 1 / 3, 1.0, 3.0):
         setting = [300, 900, gdp_mu]
         key = ["nu", f"{gdp_mu:.4g}", "", *setting[:2]]
         experiment.measure(
             dict(zip(keys, key, strict=True)),
-            lambda setting=setting: simulated(*setting, 5, 20 * repetitions),
+            lambda setting=setting, times=times: simulated(*setting, 5, times),
         )
     sizes = (512, 1024, 2048) if experiment.quick else (512, 1024, 2048, 4096)
     for gamma in (1.0, 1.25) if experiment.quick else (1.0, 1.25, 1.5):
         for n in sizes:
-            if n**gamma * n > 1e9:
-                continue  # a matrix of n T doubles
+            if n**gamma * n > (2e7 if experiment.quick else 1e9):
+                continue  # a matrix of n T doubles, drawn for every mix size and repetition
             rows = round(2 * n**gamma)
             key = ["slope", 2, gamma, n, rows]
             times = 5 if experiment.quick else repetitions

@@ -94,12 +94,20 @@ class Mixer:
         config = self.config
         if config.class_prob is None:
             return None
+        if isinstance(config.class_prob, tuple):
+            return np.hstack([self._random_class(k, p) for k, p in enumerate(config.class_prob)])
         stream, shape = self._stream("eligibility"), (config.num_mixtures, config.num_classes)
         if config.eligible_rows is not None:
             return balanced_eligibility(stream, config.eligible_rows, *shape)
         return random_eligibility(
             stream, self._stream("eligibility-extra"), config.class_prob, *shape
         )
+
+    def _random_class(self, class_index: int, class_prob: float) -> NDArray[np.bool_]:
+        """Toss one class's coins by themselves: (num_mixtures, 1)."""
+        name = f"class={class_index}/eligibility"
+        streams = self._stream(name), self._stream(f"{name}-extra")
+        return random_eligibility(*streams, class_prob, self.config.num_mixtures, 1)
 
     def _split_by_class(self, shard: int) -> list[NDArray[np.int32]]:
         """Return the places of each class's records in a shard, in their order in the input."""
@@ -163,24 +171,32 @@ class Mixer:
             for k, pool in enumerate(self._classes(shard)):
                 rows = np.flatnonzero(self._eligible[block.start : block.stop, k])
                 if rows.size and pool.size:
-                    inclusions = self._bernoulli(block, shard, rows.size, pool, f"class={k}/")
+                    prob = config.inclusion_prob_of(k)
+                    inclusions = self._bernoulli(block, shard, rows.size, pool, f"class={k}/", prob)
                     yield rows, pool, inclusions
         else:
             pool = everybody
             if block.class_index is not None:
                 pool = self._classes(shard)[block.class_index]
-            yield everywhere, pool, self._bernoulli(block, shard, block.num_rows, pool, "")
+            prob = config.inclusion_prob
+            yield everywhere, pool, self._bernoulli(block, shard, block.num_rows, pool, "", prob)
 
     def _bernoulli(
-        self, block: RowBlock, shard: int, num_rows: int, pool: NDArray[np.int32], name: str
+        self,
+        block: RowBlock,
+        shard: int,
+        num_rows: int,
+        pool: NDArray[np.int32],
+        name: str,
+        prob: float,
     ) -> Inclusions | None:
-        config, signed = self.config, self.config.design == "signed"
-        if config.inclusion_prob == 1 and not signed:
+        signed = self.config.design == "signed"
+        if prob == 1 and not signed:
             return None
         inclusions = bernoulli_inclusions(
             self._stream(f"{name}inclusion", shard=shard, block=block.index),
             self._stream(f"{name}inclusion-extra", shard=shard, block=block.index),
-            config.inclusion_prob,
+            prob,
             num_rows,
             pool.size,
             signed=signed,

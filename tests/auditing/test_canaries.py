@@ -36,6 +36,16 @@ def test_what_is_run_costs_what_is_certified(design):
         assert part.noise_multiplier == pytest.approx(own.noise_multiplier)
 
 
+def test_canaries_are_of_classes_that_are_open_least_often():
+    options = {"class_prob": (0.2, 0.6, 0.9), "eligibility": "random"}
+    plan = plan_of("hierarchical", 5.0, **options)
+    canaries = CanarySet.of(plan.mechanism, 1.0, 4)
+    assert canaries.mechanism.class_prob == (0.2,) * 5
+    assert canaries.mechanism.event == plan.mechanism.event
+    report = audit(plan, runs=200, num_canaries=4, test_seed=0)
+    assert report.verdict == "consistent", report.findings
+
+
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_size_of_all_records_is_known_before_they_are_made(design):
     canaries = canaries_of(design)

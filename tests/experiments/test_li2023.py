@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -75,3 +77,127 @@ def test_poisson_labels_collapse_and_hierarchical_do_not(monkeypatch):
     # Without collapse, a class is open or closed: the weights' spread is about 1 / 3 * 0.46.
     assert hierarchical["signal"] == pytest.approx(math.sqrt(0.3 * 0.7) / 3, rel=0.15)
     assert poisson["signal"] < hierarchical["signal"] / 4
+
+
+def blobs(num_records=600, num_classes=4, num_features=12, spread=0.1):
+    import experiments.harness  # puts utility on the path  # noqa: F401
+
+    from utility import DataSet, unit_norm
+
+    rng = np.random.default_rng(0)
+    y = np.arange(2 * num_records) % num_classes
+    centres = rng.standard_normal((num_classes, num_features))
+    x = unit_norm(centres[y] + spread * rng.standard_normal((2 * num_records, num_features)))
+    return DataSet(x[:num_records], y[:num_records], x[num_records:], y[num_records:])
+
+
+class TestNeuralCollapse:
+    def test_a_simplex_without_spread_has_collapsed(self):
+        from experiments.li2023.neural_collapse import collapse, mean_cosine
+
+        y = np.repeat(np.arange(5), 20)
+        x = np.eye(5)[y]
+        assert collapse(x, y) == pytest.approx(0, abs=1e-12)
+        assert mean_cosine(x, y) == pytest.approx(-1 / 4)
+
+    def test_the_measure_is_the_papers(self):
+        from experiments.li2023.neural_collapse import class_means, collapse
+
+        data = blobs(400)
+        x, y = data.x_train.astype(float), data.y_train
+        means = class_means(x, y)
+        rest = x - means[y]
+        centred = means - x.mean(axis=0)
+        within, between = rest.T @ rest / len(x), centred.T @ centred / len(means)
+        # The records' mean is one of the means: K - 1 directions, and one of rounding.
+        trace = np.trace(within @ np.linalg.pinv(between, rcond=1e-10, hermitian=True))
+        assert collapse(x, y) == pytest.approx(trace / len(means), rel=1e-6)
+        wide = blobs(400, spread=0.4)
+        assert collapse(wide.x_train, wide.y_train) > 4 * collapse(x, y)
+
+    def test_distances_by_brute_force(self):
+        from experiments.li2023.neural_collapse import distance_to_others
+
+        data = blobs(60)
+        rng = np.random.default_rng(3)
+        due = []
+        for i, j in rng.integers(0, 60, (40, 2)):
+            mixed = (data.x_train[i] + data.x_train[j]) / 2
+            others = ~np.isin(data.y_train, data.y_train[[i, j]])
+            due.append(np.linalg.norm(data.x_train[others] - mixed, axis=1).min())
+        assert distance_to_others(data, 40, 3) == pytest.approx(np.mean(due), rel=1e-4)
+
+    def test_mixtures_leave_their_class_for_the_mean(self):
+        from experiments.li2023.neural_collapse import figures
+
+        data = blobs()
+        one, many = figures(data, 1, 300), figures(data, 64, 300)
+        assert one["held"] > 0.95 > 0.8 > many["held"]
+        assert one["to_own"] == pytest.approx(one["to_mean"], rel=0.05)
+        assert many["collapse"] > 4 * one["collapse"]
+
+
+class TestCurves:
+    def test_a_row_states_all_that_a_run_may_change(self, tmp_path, monkeypatch):
+        from experiments.harness import Experiment
+        from experiments.li2023 import cells
+
+        given = argparse.Namespace(
+            quick=True, out=str(tmp_path), datasets=["blobs"], cache=tmp_path, seeds=1, epochs=2, learner="kl",
+            records=None,
+        )  # fmt: skip
+        measured = []
+        monkeypatch.setattr(cells, "load", lambda *_: blobs(200))
+        monkeypatch.setattr(
+            cells, "figures", lambda data, setting, *_: measured.append(setting) or {"accuracy": 1}
+        )
+        experiment = Experiment(str(tmp_path / "paper" / "curve.py"), cells.KEYS, given)
+        fits, too_large = (cells.Setting(1.0, "claimed", size, 0.1) for size in (20, 21))
+        cells.measure(experiment, given, [fits, too_large])
+        assert measured == [fits]
+        row = experiment.rows[0]
+        assert (row["mix_size"], row["class_prob"], row["records"]) == ("20", "0.1", "200")
+
+    def test_sound_rows_cost_what_is_asked_and_claimed_rows_more(self):
+        from experiments.li2023.cells import Setting, figures
+
+        found = {
+            accounting: figures(blobs(), Setting(8.0, accounting, 16, 0.25), 1, 2)
+            for accounting in ("claimed", "sound")
+        }
+        assert found["sound"]["certified"] <= 8.0 < 1.5 * 8 < found["claimed"]["certified"]
+        assert found["sound"]["noise"] > 1.5 * found["claimed"]["noise"]
+
+    def test_rows_without_noise_are_learnt_from(self):
+        from experiments.li2023.cells import Setting, figures
+
+        found = figures(blobs(), Setting(float("inf"), "none", 8), 2, 20)
+        assert found["accuracy"] > 90
+        assert found["seeds"] == 2
+
+
+def test_random_weights_have_more_noise_at_one_cost():
+    from experiments.li2023.weights import figures
+
+    given = argparse.Namespace(seeds=1, quick=True)
+    average = figures(blobs(), "average", 1.0, 16, 8.0, given)
+    random = figures(blobs(), "alpha 0.5", 4.0, 16, 8.0, given)
+    assert average["certified"] == pytest.approx(random["certified"], rel=0.01)
+    assert random["noise"] == pytest.approx(4 * average["noise"], rel=0.01)
+    assert average["kl"] > random["kl"]
+
+
+def test_renyi_rows_have_more_noise_than_those_of_the_central_limit():
+    from experiments.li2023.pixels import figures
+
+    found = {name: figures(blobs(), name, 8.0, 1, 2) for name in ("u-rdp", "p-gdp", "none")}
+    assert found["none"]["noise"] == 0 < 1.2 * found["p-gdp"]["noise"] < found["u-rdp"]["noise"]
+    assert found["u-rdp"]["certified"] < found["p-gdp"]["certified"]
+
+
+def test_records_themselves_are_learnt_from_without_privacy():
+    from experiments.li2023.utility import without_privacy
+
+    found, cost = without_privacy(blobs(), 8.0, 0, 20)
+    assert found > 0.95
+    assert cost == math.inf

@@ -58,6 +58,27 @@ def test_eligibility_is_what_biases_the_plain_formula(designs, make_blobs):
     assert np.trace(plain.covariance) - 6 * plain.noise > 3 * truth
 
 
+def test_classes_open_with_their_own_probabilities(designs, make_blobs):
+    """The moments are those of records that enter with probability q / p_k where class k is open."""
+    x, y = make_blobs(num_records=400, num_features=6, spread=0.5)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    centred = x - x.mean(0)
+    truth = np.trace(centred.T @ centred) / len(x)
+    release = designs["hierarchical"](x, y, range(4), rows=6000, mix_size=80.0, noise=1e-3)
+    rng, probs = np.random.default_rng(5), np.array([0.25, 0.5, 0.8, 1.0])
+    eligible = rng.random((6000, 4)) < probs
+    chosen = (rng.random((6000, 400)) < (0.2 / probs)[y]) * eligible[:, y]
+    release.features = chosen @ x / 80
+    release.label_values = chosen @ np.eye(4)[y] / 80
+    found = {}
+    for name, given in (("own", tuple(probs)), ("rarest", 0.25)):
+        release.config.class_prob = given
+        moments = mixed_moments(release)
+        found[name] = np.trace(moments.covariance) - 6 * moments.noise
+    assert found["own"] == pytest.approx(truth, rel=0.1)
+    assert found["rarest"] > 1.2 * truth
+
+
 def test_random_weights_change_only_the_scale(designs, make_blobs):
     """Dirichlet(1) weights of m records add (alpha + 1) / (alpha m + 1) in squares, not 1/m."""
     x, y = make_blobs(num_records=300, num_features=5)

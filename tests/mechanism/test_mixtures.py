@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import make_plan, make_schema
+from privmix import InvalidInputError
+from privmix.accounting import account
 from privmix.mechanism import joint_noise_multiplier, split_noise_multiplier, squared_change
 
 
@@ -93,3 +95,73 @@ def test_replacing_needs_twice_the_feature_noise_and_root_two_the_label_noise():
     big = 1e9  # no part of the other
     assert joint_noise_multiplier(big, math.sqrt(2), "replace_one") == pytest.approx(1.0)
     assert joint_noise_multiplier(big, 1.0) == pytest.approx(1.0)
+
+
+def by_class(class_prob, **options):
+    sizes = {"mix_size": 6, "num_mixtures": 50, "class_prob": class_prob}
+    return make_plan(make_schema(), "hierarchical", 2.0, **sizes | options).mechanism
+
+
+class TestOneClassProbForEachClass:
+    def test_a_record_enters_rows_as_often_whatever_its_class(self):
+        config = by_class((0.2, 0.7, 1.0))
+        entering = [p * config.inclusion_prob_of(k) for k, p in enumerate(config.class_prob)]
+        assert entering == pytest.approx([config.sampling_prob] * 3, rel=1e-15)
+        assert config.inclusion_prob == config.inclusion_prob_of(0)
+
+    def test_the_rarest_class_is_charged(self):
+        several = by_class((0.7, 0.2, 1.0)).event
+        alone = by_class(0.2, eligibility="random").event
+        assert several.eligible_prob == pytest.approx(alone.eligible_prob, rel=1e-14)
+        assert several.eligible_prob > alone.eligible_prob  # by more than rounding
+        assert several.model_copy(update={"eligible_prob": 0.2}) == alone
+
+    @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-9])
+    def test_no_other_class_costs_more(self, delta):
+        """At every delta, by its own event: what the theorem of the event says."""
+        whole = account(by_class((0.12, 0.5, 1.0)).event, delta).epsilon
+        each = [
+            account(by_class(p, eligibility="random").event, delta).epsilon
+            for p in (0.12, 0.5, 1.0)
+        ]
+        assert each == sorted(each, reverse=True)
+        assert whole >= each[0] * (1 - 1e-9)
+        assert whole == pytest.approx(each[0], rel=1e-3)
+
+    def test_one_step_of_a_rarer_class_dominates_at_every_epsilon(self):
+        """By quadrature, both directions: hockey-stick divergences of the pairs themselves."""
+        x, s, q = np.linspace(-12, 13, 200_001), 0.8, 0.05
+        absent = np.exp(-((x / s) ** 2) / 2)
+        shifted = np.exp(-(((x - 1) / s) ** 2) / 2)
+        epsilons = np.array([0.01, 0.3, 1.0, 2.0, 3.0])
+
+        def deltas(p):
+            present = (1 - q / p) * absent + q / p * shifted
+            both = ((present, absent), (absent, present))
+            return p * np.array(
+                [[np.maximum(a - np.exp(e) * b, 0).sum() for e in epsilons] for a, b in both]
+            )
+
+        for rare, frequent in ((0.05, 0.06), (0.1, 0.3), (0.3, 1.0)):
+            assert (deltas(rare) >= deltas(frequent) * (1 - 1e-9)).all()
+        assert (deltas(0.1)[0] > 1.05 * deltas(1.0)[0]).all()
+
+    @pytest.mark.parametrize(
+        ("class_prob", "options", "words"),
+        [
+            ((0.2, 0.7), {}, "one probability, or 3: one for each class"),
+            ((0.2, 0.7, 1.0, 1.0), {}, "got 4 of them"),
+            ((0.2, 0.7, 0.01), {}, "class_prob: expected a finite number and at least 0.1"),
+            ((0.2, 0.7, 1.01), {}, "at most 1"),
+            ((0.2, 0.7, float("nan")), {}, "class_prob"),
+            ((), {}, "class_prob"),
+            ((0.2, 0.7, 1.0), {"eligibility": "balanced"}, "expected one of random"),
+        ],
+    )
+    def test_what_no_event_covers_is_refused(self, class_prob, options, words):
+        with pytest.raises(InvalidInputError, match=words):
+            by_class(class_prob, **options)
+
+    def test_a_single_probability_is_written_as_before(self):
+        written = by_class(0.2).model_dump_json()
+        assert '"class_prob":0.2,"eligibility":"balanced"' in written

@@ -235,6 +235,16 @@ FAULTS: list[Fault] = [
             "rows_per_record=self.rows_per_record,",
             "rows_per_record=1,",
         ),
+        (
+            "the class that is open most often is charged for all",
+            "return min(self.class_prob)",
+            "return max(self.class_prob)",
+        ),
+        (
+            "classes with probabilities of their own may be balanced",
+            'self.eligibility, ("random",)',
+            'self.eligibility, ("random", "balanced")',
+        ),
     ),
     *_faults(
         _in(

@@ -37,6 +37,19 @@ def test_default_sizes():
     assert configure(sizes(20, 10), "poisson", {}, 1.0).mix_size == 10
 
 
+@pytest.mark.parametrize("given", [[0.4, 0.2, 0.9], (0.4, 0.2, 0.9), np.array([0.4, 0.2, 0.9])])
+def test_a_class_prob_for_each_class_is_planned_and_read_back(given):
+    options = {"class_prob": given, "num_mixtures": 50, "mix_size": 5}
+    plan = plan_release(
+        make_schema(), target_epsilon=2.0, target_delta=1e-5, design="hierarchical", **options
+    )
+    assert 0.99 * 2 <= plan.epsilon <= 2
+    assert (plan.mechanism.class_prob, plan.mechanism.eligibility) == ((0.4, 0.2, 0.9), "random")
+    again = ReleasePlan.from_json(plan.to_json())
+    assert again == plan
+    assert again.digest() == plan.digest()
+
+
 @pytest.mark.parametrize("design", DESIGNS)
 def test_every_design_is_planned_and_read_back(design):
     options = {

@@ -86,6 +86,7 @@ def test_a_hybrid_plan_divides_its_budget():
         ("signed", "mix_size", {"num_mixtures": 1000}),
         ("hybrid", "num_mixtures", {"mix_size": 200}),
         ("hierarchical", "mix_size", {"num_mixtures": 1000, "class_prob": 0.3}),
+        ("hierarchical", "mix_size", {"num_mixtures": 1000, "class_prob": [0.9, 0.3, 0.5]}),
         ("uniform", "mix_size", {"num_mixtures": 50}),
     ],
 )

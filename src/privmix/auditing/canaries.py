@@ -273,8 +273,10 @@ class CanarySet:
             return likelihood.sampled(likelihood.signed_log_ratio(inner, square), prob)
         there = likelihood.shift_log_ratio(x, noise)
         if config.design == "hierarchical":
-            assert y is not None and label_noise is not None and config.class_prob is not None
-            return self._crowded_labels.log_ratio(y[:, :count], there, config.class_prob, prob)
+            assert y is not None and label_noise is not None
+            return self._crowded_labels.log_ratio(
+                y[:, :count], there, config.least_class_prob, prob
+            )
         if config.design == "uniform":
             ratio = likelihood.shift_log_ratio(x + config.mix_size, noise, 2.0)
             if y is not None and label_noise is not None:
@@ -331,6 +333,9 @@ def _scaled(config: MixtureConfig | ResidualConfig, count: int) -> MixtureConfig
     classes = (2 if replaced else 1) * count + 1
     changed: dict[str, Any] = {"num_features": count + NUM_EMPTY_AXES, "num_classes": classes}
     changed["target"] = "class"
+    if isinstance(config, MixtureConfig) and isinstance(config.class_prob, tuple):
+        # All canaries are of classes like the one that the guarantee is about.
+        changed["class_prob"] = (config.least_class_prob,) * classes
     if isinstance(config, ResidualConfig):
         return ResidualConfig(**config.model_dump() | changed)
     changed["noise_multiplier"] = joint_noise_multiplier(

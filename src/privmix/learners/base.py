@@ -163,9 +163,14 @@ def is_checked(release: ReleaseLike) -> bool:
     return bool(getattr(release, "checked", False))
 
 
-def class_prob(release: ReleaseLike) -> float:
-    """Share of the rows that a class is eligible for (``hierarchical``); 1 for other designs."""
+def class_prob(release: ReleaseLike) -> float | Vector:
+    """Share of the rows that a class is eligible for (``hierarchical``); 1 for other designs.
+
+    (K,) of them where classes differ.
+    """
     value = getattr(getattr(release, "config", None), "class_prob", None)
+    if isinstance(value, tuple):
+        return np.array(value, dtype=np.float64)
     return 1.0 if value is None else float(value)
 
 

@@ -222,9 +222,19 @@ def _in_records(rows: RowMoments, release: ReleaseLike) -> _Moments:
             mean=moments.cross.sum(axis=0), shares=np.maximum(moments.labels.diagonal(), 0)
         )
     if release.design == "hierarchical":
-        inclusion_prob = release.sampling_prob / class_prob(release)
+        inclusion_prob = _mean_inclusion_prob(release, moments.shares)
         return _without_common_coins(moments, inclusion_prob, moments.label_noise, rows.count)
     return moments
+
+
+def _mean_inclusion_prob(release: ReleaseLike, shares: Vector) -> float:
+    """Probability that a record enters a row open to its class, on average over the records."""
+    prob = class_prob(release)
+    if isinstance(prob, float):
+        return release.sampling_prob / prob
+    weights = np.maximum(shares, 0)
+    known = weights if weights.any() else np.ones_like(weights)
+    return float(np.average(release.sampling_prob / prob, weights=known))
 
 
 def _unscaled(rows: RowMoments, release: ReleaseLike) -> _Moments:
@@ -264,7 +274,8 @@ def _without_common_coins(
     L - (1-b) D to labels and, through M, to features: m Cov(labels, row) = L M and
     m Cov(row) = (1-b) W + M' L M + noise, with W the within-class moments. So M is the regression
     of features on labels (less their noise), whatever the coins' dependence, W the rest, and
-    E[x x'] = W + M' D M. L is regularised by its own error, that of a variance.
+    E[x x'] = W + M' D M. L is regularised by its own error, that of a variance. Where b differs
+    between classes, it is the mean over records: right if the classes' own moments are alike.
     """
     error = label_noise * np.sqrt(2 / num_rows)
     labels = (moments.labels + moments.labels.T) / 2 + error * np.eye(len(moments.labels))

@@ -137,9 +137,10 @@ class MixtureConfig(FrozenModel):
             construction (``stratified``) or absent.
         neighboring_relation: What the guarantee compares: data sets that differ by the presence of
             one record, or by one record's value.
-        class_prob: ``hierarchical``: share of rows that a class is eligible for.
+        class_prob: ``hierarchical``: share of rows that a class is eligible for; or K of them, one for
+            each class, in the order of the schema's classes.
         eligibility: ``hierarchical``: ``balanced``, every class eligible for the same number of
-            rows, or ``random``, by independent coins.
+            rows, or ``random``, by independent coins; the latter only with K values of class_prob.
         rows_per_record: ``transposed``: number of rows that a record enters.
         weight_alpha: ``uniform``: concentration of Dirichlet weights, or None for equal ones.
         weight_clip: ``uniform``: upper bound on a weight.
@@ -161,7 +162,7 @@ class MixtureConfig(FrozenModel):
     feature_noise_multiplier: float
     label_noise_multiplier: float | None
     neighboring_relation: NeighboringRelation = "add_or_remove_one"
-    class_prob: float | None = None
+    class_prob: float | tuple[float, ...] | None = None
     eligibility: Literal["balanced", "random"] | None = None
     rows_per_record: int | None = None
     weight_alpha: float | None = None
@@ -222,12 +223,26 @@ class MixtureConfig(FrozenModel):
                 allowed = f"a multiple of num_classes = {self.num_classes}"
                 _validate.fail("num_mixtures", allowed, self.num_mixtures)
         if self.class_prob is not None:
-            _validate.real("class_prob", self.class_prob, at_least=self.sampling_prob, at_most=1.0)
+            self._check_class_prob(self.class_prob)
         if self.rows_per_record is not None:
             _validate.integer("rows_per_record", self.rows_per_record, at_most=self.num_mixtures)
             self._check_derived("sampling_prob", self.rows_per_record / self.num_mixtures)
         if self.design == "uniform" and self.mix_size != round(self.mix_size):
             _validate.fail("mix_size", "an integer for uniform", self.mix_size)
+
+    def _check_class_prob(self, given: float | tuple[float, ...]) -> None:
+        """Refuse probabilities with which a record could not enter often enough, or too few of them."""
+        if isinstance(given, tuple):
+            if len(given) != self.num_classes:
+                allowed = f"one probability, or {self.num_classes}: one for each class"
+                _validate.fail("class_prob", allowed, f"{len(given)} of them")
+            # Rows of a class are then as many as its probability says: no one class is the worst at
+            # every delta, and no event says "the worst of these". With coins one class is.
+            _validate.one_of(
+                "eligibility with a class_prob for each class", self.eligibility, ("random",)
+            )
+        for prob in given if isinstance(given, tuple) else (given,):
+            _validate.real("class_prob", prob, at_least=self.sampling_prob, at_most=1.0)
 
     def _check_relation(self) -> None:
         allowed: tuple[str, ...] = {
@@ -267,17 +282,61 @@ class MixtureConfig(FrozenModel):
     @property
     def eligible_rows(self) -> int | None:
         """Rows that each class is eligible for (balanced ``hierarchical``), or None."""
-        if self.eligibility != "balanced" or self.class_prob is None:
+        if self.eligibility != "balanced" or not isinstance(self.class_prob, float):
             return None
         return max(1, round(self.class_prob * self.num_mixtures))
 
     @property
     def inclusion_prob(self) -> float:
-        """Probability that a record enters a row it may enter."""
+        """Probability that a record enters a row it may enter; the largest where classes differ."""
         if self.eligible_rows is not None:
             # The share of eligible rows is a whole number of rows, so that mix_size is kept.
             return min(1.0, self.sampling_prob * self.num_mixtures / self.eligible_rows)
-        return self.sampling_prob / (1.0 if self.class_prob is None else self.class_prob)
+        return self.sampling_prob / self.least_class_prob
+
+    def inclusion_prob_of(self, class_index: int) -> float:
+        """Probability that a record of a class enters a row it may enter."""
+        if isinstance(self.class_prob, tuple):
+            return self.sampling_prob / self.class_prob[class_index]
+        return self.inclusion_prob
+
+    @property
+    def least_class_prob(self) -> float:
+        """Share of rows that the class is eligible for that has the smallest; 1 for other designs."""
+        if isinstance(self.class_prob, tuple):
+            return min(self.class_prob)
+        return 1.0 if self.class_prob is None else self.class_prob
+
+    @property
+    def _eligible_event(self) -> EligibleGaussianEvent:
+        """What coins with known outcomes cost the record whose class is open least often.
+
+        Write (p, b) for the pair of distributions that bounds one row: a known coin of probability p
+        opens the row to the record's class, and there Q = N(0, s^2) stands for its absence,
+        P = (1-b) N(0, s^2) + b N(1, s^2) for its presence; where the row is closed, both are Q.
+
+        Theorem. Let b <= b' and p b <= p' b'. Then (p', b') dominates (p, b). Proof: let r = b / b'.
+        Where the coin of (p, b) falls open, toss a second one of probability r, and let the record
+        enter with b' if that one falls open, and else not: it enters with r b' = b, so that (p, b) is
+        this pair with the second coin hidden. Both fall open with probability p r <= p'. So both
+        sides come from those of (p', b') by one and the same random map, which does not know whether
+        the record is there: an open row is kept with probability p r / p', all others are drawn
+        anew from Q, and the two coins are drawn to fit.
+
+        Here p b is sampling_prob for every class: the smallest p, with the largest b, dominates, at
+        every delta, in both directions, over all rows, and composed with anything. (NeuroMixGDP's
+        Prop. E.3 takes a maximum over classes as well, of p b without the coin: no guarantee.) b is
+        rounded; p is raised by more than rounding can make p b of another class the larger.
+        """
+        prob = self.least_class_prob
+        if isinstance(self.class_prob, tuple):
+            prob = min(1.0, prob * (1 + 2**-50))
+        return EligibleGaussianEvent(
+            eligible_prob=prob,
+            sampling_prob=self.inclusion_prob,
+            noise_multiplier=self._joint,
+            count=self.num_mixtures,
+        )
 
     @property
     def event(self) -> Event:
@@ -309,13 +368,7 @@ class MixtureConfig(FrozenModel):
                 count=self.num_mixtures,
             )
         if self.eligibility == "random":
-            assert self.class_prob is not None
-            return EligibleGaussianEvent(
-                eligible_prob=self.class_prob,
-                sampling_prob=self.inclusion_prob,
-                noise_multiplier=noise,
-                count=self.num_mixtures,
-            )
+            return self._eligible_event
         kind = SignedGaussianEvent if self.design == "signed" else PoissonGaussianEvent
         return kind(
             sampling_prob=self.inclusion_prob,

@@ -121,7 +121,8 @@ def _working_bytes(config: TableConfig, threads: int) -> int:
     # Sums, published values, and their copies on the way into a file.
     block = numbers * (4 + 4 + 4 + 4)
     mixed = min(config.inclusion_prob * config.shard_records, 2 * config.mix_size + 16)
-    drawing = 64 * rows * max(1, round(mixed)) if config.inclusion_prob < 1 else 0
+    certain = config.inclusion_prob == 1 and not isinstance(config.class_prob, tuple)
+    drawing = 0 if certain else 64 * rows * max(1, round(mixed))
     return (threads + 2) * block + threads * (drawing + _PER_THREAD)
 
 

@@ -8,9 +8,11 @@ defaults and the checks of ``privmix.plan_release``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict, get_args, get_type_hints
+
+import numpy as np
 
 from privmix import _validate
 from privmix.accounting.events import NeighboringRelation
@@ -79,6 +81,13 @@ def _share(position: str, value: object) -> float:
     return _validate.real(position, value, above=0.0, below=1.0)
 
 
+def _probabilities(position: str, value: object) -> float | tuple[float, ...]:
+    """One probability, or a sequence of them: one for each class."""
+    if isinstance(value, list | tuple | np.ndarray):
+        return tuple(_validate.probability(position, one) for one in value)
+    return _validate.probability(position, value)
+
+
 def _each(*designs: Design, default: Any = None) -> dict[Design, Any]:
     return dict.fromkeys(designs, default)
 
@@ -127,11 +136,11 @@ class DesignOptions(TypedDict, total=False):
         Option("rows that each record enters", {"transposed": None}, _validate.integer, "64"),
     ]
     class_prob: Annotated[
-        float | None,
+        float | Sequence[float] | None,
         Option(
             "share of the rows a class is open to",
             {"hierarchical": None},
-            _validate.probability,
+            _probabilities,
             flags=(
                 Flag("class_prob", float, "hierarchical: share of the rows a class is open to."),
                 Flag(
@@ -237,5 +246,7 @@ def chosen_options(design: Design, options: DesignOptions) -> dict[str, Any]:
         given[name] = OPTIONS[name].check(name, value)
     if design == "hierarchical" and "class_prob" not in given:
         _validate.fail("class_prob", "a probability, for design hierarchical", "nothing")
+    if isinstance(given.get("class_prob"), tuple):
+        given.setdefault("eligibility", "random")  # the only sort that takes a probability a class
     defaults = ((name, OPTIONS[name].defaults[design]) for name in own)
     return {name: value for name, value in defaults if value is not None} | given

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, Unpack, cast
 
+import numpy as np
+
 from privmix import _validate
 from privmix.accounting import (
     Event,
@@ -88,7 +90,8 @@ def plan_release(
             - ``rows_per_record``, ``neighboring_relation``: ``transposed``: rows that each record
               enters (64), and ``add_or_remove_one`` or ``replace_one``.
             - ``class_prob``, ``eligibility``: ``hierarchical``: share of the rows that a class is
-              open to (no default), and ``balanced`` (default) or ``random``.
+              open to (no default), and ``balanced`` (default) or ``random``. A sequence of shares is
+              one for each class; eligibility is then ``random``, and the smallest share sets the cost.
             - ``feature_budget``: ``hybrid`` and ``adaptive``: share of the budget for the signed
               rows (by the rule; ``adaptive``: 0.05).
             - ``num_rounds``: ``adaptive``: rounds of residual mixtures (20, or
@@ -324,7 +327,8 @@ def solve_config(
     whole = unknown == "num_mixtures" or design == "uniform"
     upper = float(sizes["num_records"]) if unknown == "mix_size" else float(_MOST_MIXTURES)
     if unknown == "mix_size" and options.get("class_prob") is not None:
-        upper *= float(options["class_prob"] or 1.0)  # more would include records with certainty
+        least = float(np.min(np.asarray(options["class_prob"], dtype=float)))
+        upper *= least or 1.0  # more would include records with certainty
 
     def with_value(value: float) -> ReleaseConfig:
         known = cast(DesignOptions, {**options, unknown: round(value) if whole else value})
