@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from experiments.baselines.mnist import (
+    SYNTHETIC,
     Digits,
     accuracy,
     classifiers,
@@ -60,7 +61,7 @@ def spread(made: Digits, train: Digits) -> dict[str, float]:
 def measured(variant: dict[str, Any], train: Digits, test: Digits, seed: int) -> dict[str, float]:
     settings = {**BASE, **variant}
     epsilon = settings.pop("epsilon", 1.0)
-    made = synthetic(MeanEmbedding(10, len(train[0]), **settings), train, epsilon, seed)
+    made = synthetic(MeanEmbedding(10, len(train[0]), **settings), train, epsilon, seed, SYNTHETIC)
     found = {name: accuracy(classifiers(seed)[name], made, test) for name in QUICK}
     return {**found, **spread(made, train)}
 
