@@ -72,7 +72,7 @@ def test_the_published_values_are_found_for_their_rows(mnist, tmp_path, monkeypa
     experiment = Experiment(
         mnist.__file__,
         ("part", "method", "epsilon", "seed"),
-        parser("").parse_args(["--out", str(tmp_path)]),
+        parser("Test").parse_args(["--out", str(tmp_path)]),
     )
     for name in mnist.methods(10, quick=True):
         known = {"part": "test", "method": name, "epsilon": "1", "seed": "0"}
