@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from experiments.baselines.mnist import (
+    PUBLISHED,
     SYNTHETIC,
     Digits,
     accuracy,
@@ -35,7 +36,6 @@ BASE: dict[str, Any] = {
     "batch_size": 200,
     "code_size": 5,
 }
-NARROW = HermiteFeatures(20, 0.975, math.sqrt(5))
 FOURIER = FourierFeatures(784, 500, math.sqrt(105))
 CONV = {"image_side": 28}
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -45,9 +45,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "code of 16": {"code_size": 16},
     "conv": CONV,
     "conv, code of 16": {**CONV, "code_size": 16},
-    "narrow kernel": {"feature_map": NARROW},
-    "narrow kernel, 3000 steps": {"feature_map": NARROW, "num_steps": 3000},
-    "narrow kernel, no noise": {"feature_map": NARROW, "epsilon": math.inf},
+    "published kernel": {"feature_map": PUBLISHED},
+    "published kernel, 3000 steps": {"feature_map": PUBLISHED, "num_steps": 3000},
+    "published kernel, no noise": {"feature_map": PUBLISHED, "epsilon": math.inf},
     "Fourier": {"feature_map": FOURIER},
     "Fourier, conv": {"feature_map": FOURIER, **CONV},
 }
