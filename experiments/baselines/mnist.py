@@ -33,7 +33,7 @@ DELTA = 1e-5
 SYNTHETIC = 6_000
 NO_NOISE = 1e5
 EPOCHS = 5  # of the network
-# The kernel of DP-HP on MNIST, of order 100 and length 0.005 there, with a fifth of the degrees.
+# The kernel of DP-HP on MNIST, of order 100 and squared length 0.005 there, with a fifth of the degrees.
 PUBLISHED = baselines.HermiteFeatures(20, rho=0.975, scale=math.sqrt(5))
 Digits = tuple[NDArray[Any], NDArray[Any]]
 

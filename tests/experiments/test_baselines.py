@@ -112,7 +112,7 @@ def test_every_variant_is_a_generator(mnist):
 
 
 def test_the_kernel_is_the_published_one_with_a_fifth_of_its_degrees(mnist):
-    """Order 100 and length 0.005, whose rho is sqrt(1 + 0.005^2) - 0.005, on numbers from 0 to 1."""
+    """Order 100 and squared length 0.005, whose rho is sqrt(1 + 0.005^2) - 0.005, on numbers from 0 to 1."""
     x = np.linspace(0, 1, 101)[:, None]
     rho = np.sqrt(1 + 0.005**2) - 0.005
     due, found = (
