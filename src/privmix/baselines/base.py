@@ -14,6 +14,7 @@ from privmix import _validate
 from privmix.accounting import Event, GaussianEvent, calibrate_noise_multiplier, epsilon_at
 from privmix.accounting.events import NeighboringRelation
 from privmix.clipping import FixedPoint
+from privmix.compiling import kernel
 from privmix.noise import noise_stddev, rounded_gaussian
 from privmix.rng import MasterKey, fresh_secret
 from privmix.running.unrecorded import unrecorded
@@ -191,6 +192,28 @@ def checked_records(
     if classes.min() < 0 or classes.max() >= num_classes:
         _validate.fail("y", f"classes from 0 to {num_classes - 1}", "another class")
     return features, classes.astype(np.int64)
+
+
+def projected(records: NDArray[Any], axes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the products of records (records, width) with axes (width, directions), record by record.
+
+    A product of matrices would round by what stands beside a record.
+    """
+    out = np.zeros((len(records), axes.shape[1]))
+    _project(np.ascontiguousarray(records), axes, out)
+    return out
+
+
+@kernel(nogil=True)
+def _project(
+    records: NDArray[Any], axes: NDArray[Any], out: NDArray[Any]
+) -> None:  # pragma: no cover - compiled
+    for i in range(records.shape[0]):
+        for j in range(records.shape[1]):
+            value = records[i, j]
+            if value != 0.0:
+                for k in range(axes.shape[1]):
+                    out[i, k] += value * axes[j, k]
 
 
 def quantised(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ from privmix.running.resources import torch_pool
 if TYPE_CHECKING:
     import torch
 
-_CODE_WIDTH = 16
 _BLOCK = 64  # records that are embedded at a time, which bounds memory alone
 
 
@@ -45,10 +44,12 @@ class MeanEmbedding(Method):
         high: Largest value.
         num_steps: Steps of the generator's training.
         hidden_size: Width of its two hidden layers.
+        code_size: Length of the normal vectors that it makes records from.
         image_side: Side of square images of one channel, a multiple of 4, whose generator is
-            convolutional behind its first layer, as in DP-HP: neighbouring pixels are drawn
+            convolutional behind its first layer, as in DP-MERF: neighbouring pixels are drawn
             together. None for any records.
         learning_rate: Of Adam, decayed to a tenth over the training.
+        batch_size: Records that are made in a step.
 
     """
 
@@ -59,9 +60,10 @@ class MeanEmbedding(Method):
     high: float = 1.0
     num_steps: int = 2000
     hidden_size: int = 256
+    code_size: int = 5
     image_side: int | None = None
     learning_rate: float = 1e-2
-    batch_size: int = field(default=500, repr=False)
+    batch_size: int = 500
 
     def _publish(
         self, features: NDArray[np.float64], classes: NDArray[np.int64], budget: Budget
@@ -111,7 +113,7 @@ class MeanEmbedding(Method):
 
         size = self.hidden_size
         return nn.Sequential(
-            nn.Linear(_CODE_WIDTH + self.num_classes, size),
+            nn.Linear(self.code_size + self.num_classes, size),
             nn.BatchNorm1d(size),
             nn.ReLU(),
             *self._last_layers(width),
@@ -151,14 +153,14 @@ class MeanEmbedding(Method):
             torch.manual_seed(seed)
             network = self._network(width)
             target = torch.from_numpy(means).float()
-            optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
+            optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate, fused=True)
             decay = torch.optim.lr_scheduler.LambdaLR(
                 optimizer, lambda step: 0.1 ** (step / self.num_steps)
             )
             for _ in range(self.num_steps):
                 labels = torch.randint(self.num_classes, (self.batch_size,))
                 vectors = torch.eye(self.num_classes)[labels]
-                made = self._made(network, vectors, torch.randn(self.batch_size, _CODE_WIDTH))
+                made = self._made(network, vectors, torch.randn(self.batch_size, self.code_size))
                 sums = self.feature_map.class_sums(made, labels, self.num_classes)
                 loss = ((sums / self.batch_size - target) ** 2).sum()
                 optimizer.zero_grad()
@@ -179,6 +181,6 @@ class MeanEmbedding(Method):
         random = torch.Generator().manual_seed(seed)
         classes = np.arange(count) % self.num_classes
         vectors = one_hot(classes, self.num_classes)
-        codes = torch.randn(count, _CODE_WIDTH, generator=random)
+        codes = torch.randn(count, self.code_size, generator=random)
         with torch.no_grad():
             return self._made(network, torch.from_numpy(vectors), codes).numpy(), vectors

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privmix import _validate
+from privmix.baselines.base import projected
 from privmix.compiling import kernel
 
 if TYPE_CHECKING:
@@ -60,13 +61,10 @@ class FourierFeatures:
 
     def embed(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Map (records, num_features) to (records, 2 * num_frequencies), each record by itself."""
-        import torch
-
-        # One at a time: in a batch, floating-point rounding would depend on a record's companions; and each
-        # copied, since routines may differ by where in memory a record lies.
-        with torch.no_grad():
-            rows = [self(torch.from_numpy(record[None].copy())).numpy() for record in x]
-        return np.concatenate(rows)
+        # Not as a product of matrices: in one, floating-point rounding depends on a record's companions.
+        both = np.empty((len(x), 2 * self.num_frequencies))
+        _waves(projected(x, self._frequencies()), both)
+        return both / math.sqrt(self.num_frequencies)
 
     def class_sums(self, x: torch.Tensor, classes: torch.Tensor, num_classes: int) -> torch.Tensor:
         """Return the sum of the vectors of each class, (num_classes, 2 * num_frequencies)."""
@@ -82,6 +80,16 @@ class FourierFeatures:
 def _frequencies(width: int, count: int, length: float, seed: int) -> NDArray[np.float64]:
     _validate.real("length", length, above=0.0)
     return np.random.default_rng(seed).normal(0, 1 / length, (width, count))
+
+
+@kernel(nogil=True)
+def _waves(angles: NDArray[Any], out: NDArray[Any]) -> None:  # pragma: no cover - compiled
+    """Write the cosines of a row beside its sines."""
+    count = angles.shape[1]
+    for i in range(angles.shape[0]):
+        for k in range(count):
+            out[i, k] = math.cos(angles[i, k])
+            out[i, count + k] = math.sin(angles[i, k])
 
 
 @dataclass(frozen=True)
@@ -161,17 +169,25 @@ def _add_features(
 
     Hermite functions by their stable recursion: u_c = sqrt(2 / c) v u_(c-1) - sqrt((c-1) / c) u_(c-2),
     with u_c = H_c / sqrt(2^c c!) times the exponential; rho^(c/2) is multiplied in at the end.
+    All coordinates of a degree in turn: such loops run several at a time.
     """
+    width = x.shape[1]
     start = ((1 - rho) * (1 + rho)) ** 0.25
+    v, u, before = np.empty(width), np.empty(width), np.empty(width)
     for i in range(x.shape[0]):
         out = sums[classes[i]]
-        for j in range(x.shape[1]):
-            v = x[i, j] * scale
-            u, before = start * math.exp(-rho / (1 + rho) * v * v), 0.0
-            out[0, j] += u
-            for c in range(1, sums.shape[1]):
-                u, before = factors[c, 0] * v * u - factors[c, 1] * before, u
-                out[c, j] += factors[c, 2] * u
+        for j in range(width):
+            v[j] = x[i, j] * scale
+            u[j] = start * math.exp(-rho / (1 + rho) * v[j] * v[j])
+            before[j] = 0.0
+            out[0, j] += u[j]
+        for c in range(1, sums.shape[1]):
+            a, b, power = factors[c, 0], factors[c, 1], factors[c, 2]
+            for j in range(width):
+                after = a * v[j] * u[j] - b * before[j]
+                before[j] = u[j]
+                u[j] = after
+                out[c, j] += power * after
 
 
 @kernel(nogil=True)
@@ -184,21 +200,32 @@ def _add_slopes(
     weights: NDArray[Any],
     slopes: NDArray[Any],
 ) -> None:  # pragma: no cover - compiled
-    """Add sum over c of weights[class, c, j] times the derivative of feature c, for every x[i, j]."""
+    """Add sum over c of weights[class, c, j] times the derivative of feature c, for every x[i, j].
+
+    H_c' = 2 c H_(c-1), so that u_c' = sqrt(2 c) u_(c-1) - 2 rho / (1 + rho) v u_c.
+    """
+    width = x.shape[1]
     start = ((1 - rho) * (1 + rho)) ** 0.25
+    v, u, before = np.empty(width), np.empty(width), np.empty(width)
+    lower, same = np.empty(width), np.empty(width)
     for i in range(x.shape[0]):
         weight = weights[classes[i]]
-        for j in range(x.shape[1]):
-            v = x[i, j] * scale
-            u, before = start * math.exp(-rho / (1 + rho) * v * v), 0.0
-            slope, slope_before = -2.0 * rho / (1 + rho) * v * u, 0.0
-            total = weight[0, j] * slope
-            for c in range(1, weights.shape[1]):
-                a, b = factors[c, 0], factors[c, 1]
-                slope, slope_before = a * (u + v * slope) - b * slope_before, slope
-                u, before = a * v * u - b * before, u
-                total += factors[c, 2] * weight[c, j] * slope
-            slopes[i, j] += scale * total
+        for j in range(width):
+            v[j] = x[i, j] * scale
+            u[j] = start * math.exp(-rho / (1 + rho) * v[j] * v[j])
+            before[j] = 0.0
+            lower[j], same[j] = 0.0, weight[0, j] * u[j]
+        for c in range(1, weights.shape[1]):
+            a, b, power = factors[c, 0], factors[c, 1], factors[c, 2]
+            root = math.sqrt(2.0 * c)
+            for j in range(width):
+                after = a * v[j] * u[j] - b * before[j]
+                before[j] = u[j]
+                u[j] = after
+                lower[j] += power * root * weight[c, j] * before[j]
+                same[j] += power * weight[c, j] * after
+        for j in range(width):
+            slopes[i, j] += scale * (lower[j] - 2.0 * rho / (1 + rho) * v[j] * same[j])
 
 
 @cache

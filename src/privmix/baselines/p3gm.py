@@ -24,6 +24,7 @@ from privmix.baselines.base import (
     Records,
     noisy,
     one_hot,
+    projected,
     quantised,
 )
 from privmix.baselines.second_moments import gram, symmetric
@@ -131,8 +132,7 @@ class P3GM(Method):
         records = self._records(features, classes)
         multipliers: list[float] = [part.noise_multiplier for part in event.events]  # type: ignore[union-attr]
         axes = self._axes(records, multipliers[0], key)
-        codes = np.empty((len(records), self.num_directions))
-        _project(records, axes, codes)
+        codes = projected(records, axes)
         mixture = self._mixture(codes, classes, multipliers[1], key)
         decoder = self._start(axes, mixture)
         if self.num_steps:
@@ -327,18 +327,6 @@ def _components(sums: Matrix, norm: float, num_records: int) -> Mixture:
     weights = counts[:, 0] / counts.sum()
     pooled = np.maximum(weights @ variances, 1e-4)
     return Mixture(weights, means * norm, np.maximum(variances, pooled / 4) * norm**2)
-
-
-@kernel(nogil=True)
-def _project(records: Matrix, axes: Matrix, out: Matrix) -> None:  # pragma: no cover - compiled
-    """Project record by record: a product of matrices would round by what stands beside a record."""
-    for i in range(records.shape[0]):
-        out[i] = 0.0
-        for j in range(records.shape[1]):
-            value = records[i, j]
-            if value != 0.0:
-                for k in range(axes.shape[1]):
-                    out[i, k] += value * axes[j, k]
 
 
 @kernel(nogil=True)
