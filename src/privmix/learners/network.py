@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import torch
 
 _DENOISERS = ("none", "posterior", "gaussian")
+_LOSSES = ("kl", "cross-entropy")
 _PREDICT_BATCH = 1024
 
 ImageShape = tuple[int, int, int]
@@ -89,6 +91,12 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
     and batches are drawn from them. The same seed gives the same network on the same machine and
     number of threads. Records to classify pass through as they are, clipped to the clip norm.
 
+    **Noisy rows of many records.** What tells such rows apart is small beside their mean, and label weights
+    have noise above them: a network on them as they are may stay at chance. ``standardize`` takes
+    the rows' mean off and brings what is left to variance one, for rows and for records to classify.
+    ``loss="cross-entropy"`` takes label weights as they are, below 0 too, so that their noise
+    averages out; the divergence clips them to 0, which is a bias. Both use published rows alone.
+
     **Denoising.** ``posterior`` replaces a row by its Gaussian posterior mean,
     mean + C (C + v I)^-1 (row - mean), where v is the known noise variance and C the covariance of
     the rows less v, its eigenvalues corrected by random-matrix theory; d x d matrices are held.
@@ -103,7 +111,14 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         epochs: Passes over the rows.
         batch_size: Rows of a step.
         learning_rate: Adam's initial step size.
-        decay_epochs: Epochs after which the step size falls by ten.
+        decay_epochs: Epochs after which the step size is multiplied by ``decay_factor``. DPMix halves
+            every ten: ``decay_epochs=range(10, 50, 10), decay_factor=0.5``.
+        decay_factor: A tenth by default; above 0, at most 1.
+        loss: ``kl``, or ``cross-entropy``: -sum(y log q) with the label weights y as published.
+        standardize: Whether features are centred and scaled by the rows' mean and spread.
+        validation_share: Share of the rows, below 1, that are set aside; the weights of the epoch of
+            least loss on them are kept. 0: those of the last epoch. (DPMix chooses by accuracy on
+            real records, which costs what these records' privacy costs.)
         denoise: ``none``, ``posterior`` or ``gaussian``.
         device: Where PyTorch trains: ``cpu``, ``cuda``.
         seed: Of initial weights and the order of rows; it protects nothing.
@@ -112,6 +127,9 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
     Attributes:
         module_: The trained module.
         classes_: (K,) classes, in the release's order.
+        center_, scale_: (d,) and a number: the module sees (x - center_) * scale_. 0 and 1 unless
+            ``standardize``.
+        validation_losses_: Loss on the rows set aside, one an epoch; empty without any.
 
     And those of ``ReleaseModel``.
 
@@ -119,6 +137,9 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
 
     module_: torch.nn.Module
     classes_: NDArray[Any]
+    center_: Rows
+    scale_: np.float32
+    validation_losses_: list[float]
 
     def __init__(
         self,
@@ -129,6 +150,10 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         batch_size: int = 256,
         learning_rate: float = 1e-3,
         decay_epochs: Sequence[int] = (80, 120, 160),
+        decay_factor: float = 0.1,
+        loss: str = "kl",
+        standardize: bool = False,
+        validation_share: float = 0.0,
         denoise: str = "none",
         device: str = "cpu",
         seed: int = 0,
@@ -140,6 +165,10 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.decay_epochs = decay_epochs
+        self.decay_factor = decay_factor
+        self.loss = loss
+        self.standardize = standardize
+        self.validation_share = validation_share
         self.denoise = denoise
         self.device = device
         self.seed = seed
@@ -168,13 +197,20 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         _validate.integer("epochs", self.epochs)
         _validate.integer("batch_size", self.batch_size)
         _validate.real("learning_rate", self.learning_rate, above=0.0)
+        _validate.real("decay_factor", self.decay_factor, above=0.0, at_most=1.0)
+        loss = _validate.one_of("loss", self.loss, _LOSSES)
+        _validate.real("validation_share", self.validation_share, at_least=0.0, below=1.0)
         seed = _validate.integer("seed", self.seed, at_least=0)
         shape = self._input_shape(release)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             module = self._new_module(shape, release.num_classes).to(self.device)
-            features, targets = training_rows(release)
+            features, targets = training_rows(release, clip=loss == "kl")
             features = denoised(features, release, denoise, self.image_shape)
+            self.center_, self.scale_ = np.zeros(1, np.float32), np.float32(1.0)
+            if self.standardize:
+                self.center_, self.scale_ = _center_and_scale(features)
+                features = (features - self.center_) * self.scale_
             _check_outputs(module, torch.from_numpy(features[:1]).reshape(-1, *shape), release)
             self._train(module, features.reshape(-1, *shape), targets)
         self._remember(release)
@@ -200,21 +236,53 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
     def _train(self, module: torch.nn.Module, features: Rows, targets: Rows) -> None:
         torch = require_torch()
         x, y = torch.from_numpy(features), torch.from_numpy(targets)
+        held, order = self._set_aside(len(x))
         optimizer = torch.optim.Adam(module.parameters(), lr=self.learning_rate)
-        schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, list(self.decay_epochs))
-        module.train()
+        schedule = torch.optim.lr_scheduler.MultiStepLR(
+            optimizer, list(self.decay_epochs), self.decay_factor
+        )
+        self.validation_losses_, best = [], None
         for epoch in range(self.epochs):
             total = 0.0
-            for batch in torch.randperm(len(x)).split(self.batch_size):
-                logits = module(x[batch].to(self.device))
-                loss = _kl_loss(torch, logits, y[batch].to(self.device))
+            module.train()
+            for batch in order[torch.randperm(len(order))].split(self.batch_size):
+                loss = self._loss_of(module, x[batch], y[batch])
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
                 total += float(loss.detach()) * len(batch)
             schedule.step()
+            if len(held):
+                self.validation_losses_.append(self._mean_loss(module, x[held], y[held]))
+                if self.validation_losses_[-1] == min(self.validation_losses_):
+                    best = copy.deepcopy(module.state_dict())
             if self.progress is not None:
-                self.progress(epoch + 1, self.epochs, total / len(x))
+                self.progress(epoch + 1, self.epochs, total / len(order))
+        if best is not None:
+            module.load_state_dict(best)
+
+    def _set_aside(self, num_rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the indices of rows for validation and of rows to train on."""
+        torch = require_torch()
+        count = int(self.validation_share * num_rows)
+        shuffled = torch.randperm(num_rows) if count else torch.arange(num_rows)
+        return shuffled[:count], shuffled[count:]
+
+    def _loss_of(
+        self, module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor
+    ) -> torch.Tensor:
+        torch = require_torch()
+        loss = _kl_loss if self.loss == "kl" else _cross_entropy
+        return loss(torch, module(x.to(self.device)), y.to(self.device))
+
+    def _mean_loss(self, module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
+        torch = require_torch()
+        module.eval()
+        total = 0.0
+        with torch.no_grad():
+            for part in torch.arange(len(x)).split(_PREDICT_BATCH):
+                total += float(self._loss_of(module, x[part], y[part])) * len(part)
+        return total / len(x)
 
     def decision_function(self, features: ArrayLike) -> Matrix:
         """Return logits of records; shape and errors as of ``LinearClassifier``."""
@@ -225,7 +293,7 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
     def _logits(self, features: ArrayLike) -> Matrix:
         check_is_fitted(self, "module_")
         torch = require_torch()
-        records = self._records(features).astype(np.float32)
+        records = (self._records(features).astype(np.float32) - self.center_) * self.scale_
         shape = records.shape[1:] if self.image_shape is None else tuple(self.image_shape)
         parts = torch.from_numpy(records).reshape(-1, *shape).split(_PREDICT_BATCH)
         with torch.no_grad():
@@ -271,6 +339,21 @@ def _kl_loss(torch: Any, logits: Any, targets: Any) -> Any:
     log_q = torch.log_softmax(logits, dim=1)
     entropy = torch.special.xlogy(targets, targets)
     return ((entropy - targets * log_q - targets).sum(dim=1) + 1).mean()
+
+
+def _cross_entropy(torch: Any, logits: Any, targets: Any) -> Any:
+    """-sum(p log q), averaged over rows: linear in p, so that noise of mean 0 adds no bias."""
+    return -(targets * torch.log_softmax(logits, dim=1)).sum(dim=1).mean()
+
+
+def _center_and_scale(features: Rows) -> tuple[Rows, np.float32]:
+    """Return the mean row and one over the spread about it.
+
+    One scale for all coordinates, so that their noise stays alike.
+    """
+    center = features.mean(axis=0, dtype=np.float64).astype(np.float32)
+    spread = math.sqrt(float(((features - center) ** 2).mean(dtype=np.float64)))
+    return center, np.float32(1.0 / max(spread, float(np.finfo(np.float32).tiny)))
 
 
 def denoised(
