@@ -29,7 +29,9 @@ def planned(design: str, epsilon: float, mix_size: int, size: int) -> privmix.Re
     schema = privmix.Schema(
         classes=range(CLASSES), num_features=WIDTH, num_records=size, feature_clip_norm=CLIP_NORM
     )
-    picked = {"mix_size": mix_size} if design == "uniform" else {"rows_per_record": mix_size}
+    picked: dict[str, Any] = {"mix_size": mix_size}
+    if design == "transposed":
+        picked = {"rows_per_record": mix_size, "neighboring_relation": "replace_one"}
     return privmix.plan_release(
         schema,
         target_epsilon=epsilon,
@@ -37,7 +39,6 @@ def planned(design: str, epsilon: float, mix_size: int, size: int) -> privmix.Re
         design=design,
         num_mixtures=size,
         label_balance=CLIP_NORM,
-        neighboring_relation="replace_one",
         preprocessing=(),
         **picked,
     )

@@ -167,7 +167,9 @@ def dpmix_paper_stddev(
 
     unit = math.log(math.sqrt(num_features + num_classes) / mix_size)  # the sensitivity
     least, most = unit - 9.0, unit + 14.0
-    if excess(most) > 0.0:  # theorem 1 has finitely many orders, and never says less than some epsilon
+    if (
+        excess(most) > 0.0
+    ):  # theorem 1 has finitely many orders, and never says less than some epsilon
         _validate.fail("epsilon", f"above {epsilon * math.exp(excess(most)):.3g}", epsilon)
     return math.exp(brentq(excess, least, most, xtol=1e-6))
 

@@ -284,7 +284,10 @@ def _fill_network(
     if {"center", "scale"} <= set(tensors):
         model.center_, scale = tensors.pop("center"), tensors.pop("scale")
         shapes = model.center_.shape, scale.shape
-        if shapes != ((header.num_features,), (1,)) or not np.isfinite([*model.center_, *scale]).all():
+        if (
+            shapes != ((header.num_features,), (1,))
+            or not np.isfinite([*model.center_, *scale]).all()
+        ):
             allowed = f"center of {header.num_features} finite numbers and one scale"
             _validate.fail(position, allowed, "others")
         model.scale_ = np.float32(scale[0])

@@ -261,21 +261,19 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         if best is not None:
             module.load_state_dict(best)
 
-    def _set_aside(self, num_rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _set_aside(self, num_rows: int) -> tuple[Any, Any]:
         """Return the indices of rows for validation and of rows to train on."""
         torch = require_torch()
         count = int(self.validation_share * num_rows)
         shuffled = torch.randperm(num_rows) if count else torch.arange(num_rows)
         return shuffled[:count], shuffled[count:]
 
-    def _loss_of(
-        self, module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor
-    ) -> torch.Tensor:
+    def _loss_of(self, module: torch.nn.Module, x: Any, y: Any) -> Any:
         torch = require_torch()
         loss = _kl_loss if self.loss == "kl" else _cross_entropy
         return loss(torch, module(x.to(self.device)), y.to(self.device))
 
-    def _mean_loss(self, module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
+    def _mean_loss(self, module: torch.nn.Module, x: Any, y: Any) -> float:
         torch = require_torch()
         module.eval()
         total = 0.0
