@@ -23,6 +23,7 @@ from utility import DataSet
 NOISELESS = "inf"
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
 BUDGETS = {"mnist": (20.0, 10.0), "cifar10": (30.0, 20.0)}
+HELD = 1000  # real records to choose the epoch by, as the paper assumes there are; in no row
 BEST_SIZES = {"mnist": 64, "cifar10": 128}  # the paper's, Table I
 
 
@@ -49,6 +50,15 @@ def _load_cifar10() -> DataSet:
         pixels = images.transpose(0, 3, 1, 2).reshape(len(images), -1).astype(np.float32)
         found += [pixels / 255 - np.float32(0.5), np.array(table["label"], dtype=np.int64)]
     return DataSet(*found)
+
+
+def with_validation(data: DataSet) -> DataSet:
+    """Take ``HELD`` records, drawn at random, from the training records and put them before the test records."""
+    order = np.random.default_rng(0).permutation(len(data.x_train))
+    held, rest = order[:HELD], order[HELD:]
+    x_test = np.concatenate([data.x_train[held], data.x_test])
+    y_test = np.concatenate([data.y_train[held], data.y_test])
+    return DataSet(data.x_train[rest], data.y_train[rest], x_test, y_test)
 
 
 def pool(features: Floats, shape: tuple[int, int, int]) -> Floats:
@@ -135,9 +145,17 @@ def short_schedule(epochs: int) -> dict[str, Any]:
     return {"epochs": epochs, "batch_size": 128, "learning_rate": 3e-4, "decay_epochs": ()}
 
 
-def trained(release: Any, module: torch.nn.Module, **options: Any) -> Any:
-    """Train on standardized rows with labels as published: on them as they are it stays at chance."""
+def trained(release: Any, module: torch.nn.Module, data: DataSet, **options: Any) -> Any:
+    """Train on standardized rows with labels as published: on them as they are it stays at chance.
+
+    The epoch is chosen by the first ``HELD`` test records, see :func:`with_validation`.
+    """
     torch.set_num_threads(1)
-    settings = {"standardize": True, "loss": "cross-entropy", "validation_share": 0.05}
-    with torch.random.fork_rng(devices=[]):
-        return privmix.TorchNetworkClassifier(module, **{**settings, **options}).fit(release)
+    settings = {"standardize": True, "loss": "cross-entropy"}
+    model = privmix.TorchNetworkClassifier(module, **{**settings, **options})
+    return model.fit(release, validation=(data.x_test[:HELD], data.y_test[:HELD]))
+
+
+def test_accuracy(model: Any, data: DataSet) -> float:
+    """Return the accuracy on the test records that follow those for validation."""
+    return float(model.score(data.x_test[HELD:], data.y_test[HELD:]))

@@ -14,8 +14,9 @@ Methods, all with as many rows as records:
   the same noise. ``projection-<d>-record``: with the noise times sqrt(d_X), which hides a record. (The paper's formula
   is taken as printed.) ``projection-<d>-sound``: ``privmix.baselines.RandomProjection``.
 
-Full size trains the paper's networks by its schedule. Quick: MNIST at epsilon 20, and the network of fully connected
-layers for all methods, four epochs of batches of 128.
+Full size trains the paper's networks by its schedule. The epoch is chosen by 1,000 training records that are in no
+row. Quick: MNIST at epsilon 20, and the network of fully connected
+layers for all methods, six epochs of batches of 128.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ from experiments.lee2019.common import (
     papers_schedule,
     rows,
     short_schedule,
+    test_accuracy,
     trained,
+    with_validation,
 )
 from experiments.mixing import Floats, Rows, mixing_parser, read, spread
 from numpy.typing import NDArray
@@ -133,9 +136,9 @@ def accuracy(
         if fully and method == "dpmix-denoised":
             module = torch.nn.Sequential(torch.nn.Flatten(), module)
         with rows(data, size, stddev) as release:
-            model = trained(release, module, **options)
+            model = trained(release, module, data, **options)
             facts = {"noise": stddev, "certified": release.certificate.epsilon}
-        return model.score(data.x_test, data.y_test), facts
+        return test_accuracy(model, data), facts
     if method.endswith("-sound"):
         made, seen, certified = sound(data, method, epsilon, seed)
         facts = {"noise": "", "certified": certified}
@@ -143,7 +146,7 @@ def accuracy(
         made, seen, stddev = projected(data, method, epsilon, seed)
         facts = {"noise": stddev, "certified": "none"}
     module = fully_connected(made.num_features) if fully else Network(SHAPES[name])
-    return trained(made, module, **options).score(seen.x_test, seen.y_test), facts
+    return test_accuracy(trained(made, module, seen, **options), seen), facts
 
 
 def figures(
@@ -168,10 +171,10 @@ def main() -> None:
     given = read(found)
     experiment = Experiment(__file__, KEYS, given)
     quick = experiment.quick
-    epochs = given.epochs or (4 if quick else 50)
+    epochs = given.epochs or (6 if quick else 50)
     schedule = {**short_schedule(epochs), "fully": True} if quick else papers_schedule(epochs)
     for name in given.datasets or (("mnist",) if quick else tuple(SHAPES)):
-        data = load(name)
+        data = with_validation(load(name))
         for epsilon in given.epsilon or BUDGETS[name][: 1 if quick else None]:
             for method in given.methods or (QUICK_METHODS if quick else METHODS):
                 network = "fully connected" if quick or "projection" in method else "convolutional"

@@ -74,7 +74,7 @@ def test_a_network_learns_from_rows_without_noise_by_the_papers_schedule(rng):
     schedule = common.papers_schedule()
     assert [*schedule["decay_epochs"]] == [10, 20, 30, 40]
     schedule |= {"epochs": 8, "learning_rate": 3e-3}
-    data = easy_pixels(rng)
+    data = common.with_validation(easy_pixels(rng, 1800))
     found = figures("mnist", data, float("inf"), 2, pooled=True, schedule=schedule, seeds=1)
     assert found["cnn"] > 0.6
     assert (found["noise"], found["certified"]) == (0, float("inf"))
@@ -102,18 +102,18 @@ def test_projected_records_have_the_noise_that_the_paper_prints_or_more(rng):
 
 def test_only_standardized_rows_are_learnt_from_in_the_ablation(rng):
     torch = pytest.importorskip("torch")
-    from experiments.lee2019.ablation import ARMS, figures, published_rows, split
-    from experiments.lee2019.common import fully_connected
+    from experiments.lee2019.ablation import ARMS, figures, published_rows
+    from experiments.lee2019.common import fully_connected, with_validation
     from experiments.mixing import Rows
 
-    data, held = split(easy_pixels(rng, 6000))
-    assert len(data.x_train) == 1000 and len(held.x_test) == 5000
+    data = with_validation(easy_pixels(rng, 2000))
+    assert len(data.x_train) == 1000 and len(data.x_test) == 1100
     made = published_rows(data, float("inf"))
     assert isinstance(made, Rows) and made.mix_size == 64
 
     def accuracy(arm):
         torch.manual_seed(0)
-        return figures(made, data, held, arm, fully_connected(784), 5)["set aside"]
+        return figures(made, data, arm, fully_connected(784), 5)["set aside"]
 
     assert set(ARMS) == {"all", "clipped", "raw", "raw-clipped", "he"}
     assert accuracy("all") > accuracy("raw") + 0.2

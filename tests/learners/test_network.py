@@ -6,7 +6,7 @@ import pytest
 
 from privmix import InvalidInputError
 from privmix.learners import TorchNetworkClassifier, dpmix_network, load_model, save_model
-from privmix.learners.network import _cross_entropy, _kl_loss, denoised
+from privmix.learners.network import _correlation, _cross_entropy, _kl_loss, denoised
 from privmix.learners.softmax import kl_gradient, training_rows
 
 torch = pytest.importorskip("torch")
@@ -121,19 +121,46 @@ def test_the_step_size_falls_as_told(designs, pixels):
     assert halved[0] / constant[0] == pytest.approx(0.5, rel=0.05)
 
 
-def test_the_epoch_of_least_loss_on_rows_set_aside_is_kept(designs, pixels):
+def test_the_epoch_that_does_best_on_rows_set_aside_is_kept(designs, pixels):
     x, y = pixels
     release = designs["poisson"](x, y, range(4), rows=60, mix_size=2.0, noise=0.3)
     options = {"batch_size": 8, "learning_rate": 0.03, "validation_share": 0.25}
     module = torch.nn.Linear(48, 4)
     model = TorchNetworkClassifier(module, epochs=12, **options).fit(release)
-    losses = model.validation_losses_
-    best = int(np.argmin(losses))
-    assert len(losses) == 12 and best < 11  # so noisy, so few rows: later epochs overfit
+    scores = model.validation_scores_
+    best = int(np.argmax(scores))
+    assert len(scores) == 12 and best < 11  # so noisy, so few rows: later epochs overfit
     stopped = TorchNetworkClassifier(module, epochs=best + 1, **options).fit(release)
     assert (stopped.module_.weight == model.module_.weight).all()
     without = TorchNetworkClassifier(module, epochs=2).fit(release)
-    assert without.validation_losses_ == []
+    assert without.validation_scores_ == []
+
+
+def test_the_epoch_of_best_accuracy_on_public_records_is_kept(designs, pixels):
+    x, y = pixels
+    names = np.array(["a", "b", "c", "d"])
+    release = designs["poisson"](x, y, names, rows=60, mix_size=2.0, noise=0.3)
+    module = torch.nn.Linear(48, 4)
+    for standardize in (False, True):
+        model = TorchNetworkClassifier(
+            module, epochs=12, batch_size=8, learning_rate=0.03, standardize=standardize
+        )
+        model.fit(release, validation=(x[:200], names[y[:200]]))
+        assert model.score(x[:200], names[y[:200]]) == max(model.validation_scores_)
+        assert min(model.validation_scores_) < max(model.validation_scores_)
+    for wrong in ((x[:5], names[y[:4]]), (x[:5], y[:5]), (x[:0], names[:0])):
+        with pytest.raises(InvalidInputError, match="validation|features"):
+            model.fit(release, validation=wrong)
+
+
+def test_correlation_is_blind_to_scale_and_to_what_all_classes_share():
+    rng = np.random.default_rng(0)
+    targets = rng.standard_normal((50, 4)).astype(np.float32)
+    shifted = 3 * targets + rng.standard_normal((50, 1)) + rng.standard_normal(4)
+    assert _correlation(shifted.astype(np.float32), targets) == pytest.approx(1, abs=1e-5)
+    other = rng.standard_normal((50, 4)).astype(np.float32)
+    assert abs(_correlation(other, targets)) < 0.4
+    assert _correlation(np.ones((50, 4), np.float32), targets) == 0
 
 
 def test_loss_is_the_softmax_learners():

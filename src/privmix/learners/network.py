@@ -116,9 +116,9 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         decay_factor: A tenth by default; above 0, at most 1.
         loss: ``kl``, or ``cross-entropy``: -sum(y log q) with the label weights y as published.
         standardize: Whether features are centred and scaled by the rows' mean and spread.
-        validation_share: Share of the rows, below 1, that are set aside; the weights of the epoch of
-            least loss on them are kept. 0: those of the last epoch. (DPMix chooses by accuracy on
-            real records, which costs what these records' privacy costs.)
+        validation_share: Share of the rows, below 1, that are set aside; the weights of the epoch are
+            kept whose logits correlate most with their label weights. (The loss on noisy rows rises
+            with the logits' scale, long before accuracy falls.) 0: the weights of the last epoch.
         denoise: ``none``, ``posterior`` or ``gaussian``.
         device: Where PyTorch trains: ``cpu``, ``cuda``.
         seed: Of initial weights and the order of rows; it protects nothing.
@@ -129,7 +129,7 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         classes_: (K,) classes, in the release's order.
         center_, scale_: (d,) and a number: the module sees (x - center_) * scale_. 0 and 1 unless
             ``standardize``.
-        validation_losses_: Loss on the rows set aside, one an epoch; empty without any.
+        validation_scores_: By which the epoch was chosen, one an epoch; empty if it was the last.
 
     And those of ``ReleaseModel``.
 
@@ -139,7 +139,7 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
     classes_: NDArray[Any]
     center_: Rows
     scale_: np.float32
-    validation_losses_: list[float]
+    validation_scores_: list[float]
 
     def __init__(
         self,
@@ -174,18 +174,23 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         self.seed = seed
         self.progress = progress
 
-    def fit(self, release: ReleaseOrFolder) -> Self:
+    def fit(
+        self, release: ReleaseOrFolder, validation: tuple[ArrayLike, ArrayLike] | None = None
+    ) -> Self:
         """Learn from a release.
 
         Args:
             release: A release, or its folder, of any design but ``signed`` and ``hybrid``, whose
                 rows have no label distribution.
+            validation: Labelled records, (count, d) features and (count,) classes, which are in no row:
+                the weights of the epoch of best accuracy on them are kept, as DPMix does. They must be public, or of
+                people who agree: nothing bounds what the choice says about them.
 
         Returns:
             self
 
         Raises:
-            InvalidInputError: Another design, PyTorch is not installed, a parameter out of range,
+            InvalidInputError: Another design, records for validation of another shape, PyTorch is not installed, a parameter out of range,
                 or an image shape or a module that does not fit the features or the classes.
 
         """
@@ -212,11 +217,22 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
                 self.center_, self.scale_ = _center_and_scale(features)
                 features = (features - self.center_) * self.scale_
             _check_outputs(module, torch.from_numpy(features[:1]).reshape(-1, *shape), release)
-            self._train(module, features.reshape(-1, *shape), targets)
-        self._remember(release)
+            self.classes_ = np.array(release.classes)
+            self._remember(release)
+            held = None if validation is None else self._checked_validation(*validation)
+            self._train(module, features.reshape(-1, *shape), targets, held)
         self.module_ = module.cpu().eval()
-        self.classes_ = np.array(release.classes)
         return self
+
+    def _checked_validation(self, features: ArrayLike, labels: ArrayLike) -> tuple[Rows, Rows]:
+        """Return records as the module sees them, and their one-hot labels."""
+        found = np.asarray(labels)
+        if found.ndim != 1 or not np.isin(found, self.classes_).all():
+            _validate.fail("validation", "classes of the release, (count,)", f"{found.shape}")
+        records = self._inputs(features)
+        if len(records) != len(found) or not len(found):
+            _validate.fail("validation", f"{len(records)} classes, at least one", len(found))
+        return records, (found[:, None] == self.classes_).astype(np.float32)
 
     def _input_shape(self, release: ReleaseLike) -> tuple[int, ...]:
         if self.image_shape is None:
@@ -233,54 +249,67 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
             return dpmix_network((shape[0], shape[1], shape[2]), num_classes)
         return copy.deepcopy(self.module)
 
-    def _train(self, module: torch.nn.Module, features: Rows, targets: Rows) -> None:
+    def _train(
+        self,
+        module: torch.nn.Module,
+        features: Rows,
+        targets: Rows,
+        records: tuple[Rows, Rows] | None,
+    ) -> None:
         torch = require_torch()
         x, y = torch.from_numpy(features), torch.from_numpy(targets)
         held, order = self._set_aside(len(x))
+        loss_of = _kl_loss if self.loss == "kl" else _cross_entropy
         optimizer = torch.optim.Adam(module.parameters(), lr=self.learning_rate)
         schedule = torch.optim.lr_scheduler.MultiStepLR(
             optimizer, list(self.decay_epochs), self.decay_factor
         )
-        self.validation_losses_, best = [], None
+        self.validation_scores_, best = [], None
         for epoch in range(self.epochs):
             total = 0.0
             module.train()
             for batch in order[torch.randperm(len(order))].split(self.batch_size):
-                loss = self._loss_of(module, x[batch], y[batch])
+                loss = loss_of(torch, module(x[batch].to(self.device)), y[batch].to(self.device))
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
                 total += float(loss.detach()) * len(batch)
             schedule.step()
-            if len(held):
-                self.validation_losses_.append(self._mean_loss(module, x[held], y[held]))
-                if self.validation_losses_[-1] == min(self.validation_losses_):
-                    best = copy.deepcopy(module.state_dict())
+            if records is not None:
+                found = self._outputs(module, records[0]).argmax(axis=1)
+                score = float((found == records[1].argmax(axis=1)).mean())
+                self.validation_scores_.append(score)
+            elif len(held):
+                score = _correlation(self._outputs(module, features[held]), targets[held])
+                self.validation_scores_.append(score)
+            if self.validation_scores_ and score == max(self.validation_scores_):
+                best = copy.deepcopy(module.state_dict())
             if self.progress is not None:
                 self.progress(epoch + 1, self.epochs, total / len(order))
         if best is not None:
             module.load_state_dict(best)
 
-    def _set_aside(self, num_rows: int) -> tuple[Any, Any]:
-        """Return the indices of rows for validation and of rows to train on."""
+    def _set_aside(self, num_rows: int) -> tuple[NDArray[np.int64], Any]:
+        """Return the indices of rows for validation, and a tensor of those of rows to train on."""
         torch = require_torch()
         count = int(self.validation_share * num_rows)
         shuffled = torch.randperm(num_rows) if count else torch.arange(num_rows)
-        return shuffled[:count], shuffled[count:]
+        return shuffled[:count].numpy(), shuffled[count:]
 
-    def _loss_of(self, module: torch.nn.Module, x: Any, y: Any) -> Any:
-        torch = require_torch()
-        loss = _kl_loss if self.loss == "kl" else _cross_entropy
-        return loss(torch, module(x.to(self.device)), y.to(self.device))
-
-    def _mean_loss(self, module: torch.nn.Module, x: Any, y: Any) -> float:
+    def _outputs(self, module: torch.nn.Module, inputs: Rows) -> Rows:
+        """Return (count, K) logits of what a module sees."""
         torch = require_torch()
         module.eval()
-        total = 0.0
+        parts = torch.from_numpy(inputs).split(_PREDICT_BATCH)
         with torch.no_grad():
-            for part in torch.arange(len(x)).split(_PREDICT_BATCH):
-                total += float(self._loss_of(module, x[part], y[part])) * len(part)
-        return total / len(x)
+            return np.concatenate([module(part.to(self.device)).cpu().numpy() for part in parts])
+
+    def _inputs(self, features: ArrayLike) -> Rows:
+        """Return records as the module sees them."""
+        records = (self._records(features).astype(np.float32) - self.center_) * self.scale_
+        if self.image_shape is None:
+            return records
+        return records.reshape(-1, *tuple(self.image_shape))
 
     def decision_function(self, features: ArrayLike) -> Matrix:
         """Return logits of records; shape and errors as of ``LinearClassifier``."""
@@ -290,10 +319,9 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
 
     def _logits(self, features: ArrayLike) -> Matrix:
         check_is_fitted(self, "module_")
+        inputs = self._inputs(features)
         torch = require_torch()
-        records = (self._records(features).astype(np.float32) - self.center_) * self.scale_
-        shape = records.shape[1:] if self.image_shape is None else tuple(self.image_shape)
-        parts = torch.from_numpy(records).reshape(-1, *shape).split(_PREDICT_BATCH)
+        parts = torch.from_numpy(inputs).split(_PREDICT_BATCH)
         with torch.no_grad():
             logits = [self.module_(part).numpy() for part in parts]
         return np.concatenate(logits).astype(np.float64)
@@ -342,6 +370,16 @@ def _kl_loss(torch: Any, logits: Any, targets: Any) -> Any:
 def _cross_entropy(torch: Any, logits: Any, targets: Any) -> Any:
     """-sum(p log q), averaged over rows: linear in p, so that noise of mean 0 adds no bias."""
     return -(targets * torch.log_softmax(logits, dim=1)).sum(dim=1).mean()
+
+
+def _correlation(logits: Rows, targets: Rows) -> float:
+    """Return the correlation of logits and label weights, each less its row and column means."""
+    first, second = (
+        part - part.mean(axis=0) - part.mean(axis=1, keepdims=True) + part.mean()
+        for part in (logits.astype(np.float64), targets.astype(np.float64))
+    )
+    size = float(np.linalg.norm(first) * np.linalg.norm(second))
+    return float((first * second).sum()) / max(size, float(np.finfo(float).tiny))
 
 
 def _center_and_scale(features: Rows) -> tuple[Rows, np.float32]:
