@@ -74,7 +74,7 @@ def test_a_network_learns_from_rows_without_noise_by_the_papers_schedule(rng):
     schedule = common.papers_schedule()
     assert [*schedule["decay_epochs"]] == [10, 20, 30, 40]
     schedule |= {"epochs": 8, "learning_rate": 3e-3}
-    data = common.with_validation(easy_pixels(rng, 1800))
+    data = common.with_validation(easy_pixels(rng, 1500))
     found = figures("mnist", data, float("inf"), 2, pooled=True, schedule=schedule, seeds=1)
     assert found["cnn"] > 0.6
     assert (found["noise"], found["certified"]) == (0, float("inf"))
