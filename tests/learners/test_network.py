@@ -199,6 +199,10 @@ def test_round_trip(designs, pixels, tmp_path):
         save_model(model, tmp_path / "model")
         loaded = load_model(tmp_path / "model")
         assert (loaded.decision_function(x) == model.decision_function(x)).all()
+    model.center_ = np.full(48, np.nan, np.float32)
+    save_model(model, tmp_path / "model")
+    with pytest.raises(InvalidInputError, match="center of 48 finite numbers"):
+        load_model(tmp_path / "model")
     own = TorchNetworkClassifier(torch.nn.Linear(48, 4), epochs=1).fit(release)
     with pytest.raises(InvalidInputError, match="default module"):
         save_model(own, tmp_path / "own")
