@@ -16,6 +16,7 @@ from privmix.accounting import (
     UniformGaussianEvent,
     account,
     dpmix_paper_epsilon,
+    dpmix_paper_stddev,
     moments_epsilon,
     rdp_delta,
     rdp_epsilon,
@@ -84,6 +85,28 @@ def test_dpmix_theorem_3_is_the_minimum_over_orders():
     slope = 500 * (8 / 1000) / (2 * 8**2) * squared  # equation (12): T p Delta^2 / (2 l^2)
     expected = (orders * slope + math.log(1e5) / (orders - 1.0)).min()
     assert dpmix_paper_epsilon(3, **facts, **noise, delta=1e-5) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("theorem", [1, 3])
+@pytest.mark.parametrize("epsilon", [0.5, 20.0])
+def test_dpmix_noise_is_the_inverse_of_its_epsilon(theorem, epsilon):
+    facts = {
+        "num_records": 1000,
+        "mix_size": 8,
+        "num_mixtures": 500,
+        "num_features": 4,
+        "num_classes": 3,
+        "delta": 1e-3,
+    }
+    stddev = dpmix_paper_stddev(theorem, **facts, epsilon=epsilon)
+    noise = {"feature_noise_stddev": stddev, "label_noise_stddev": stddev}
+    assert dpmix_paper_epsilon(theorem, **facts, **noise) == pytest.approx(epsilon, rel=1e-3)
+
+
+def test_dpmix_noise_for_an_epsilon_below_all_that_theorem_1_says_is_refused():
+    facts = {"num_records": 1000, "mix_size": 8, "num_mixtures": 500}
+    with pytest.raises(InvalidInputError, match="epsilon.*above 0.0135"):
+        dpmix_paper_stddev(1, **facts, num_features=4, num_classes=3, delta=1e-3, epsilon=1e-3)
 
 
 def test_poisson_agrees_with_dp_accounting():

@@ -1,3 +1,4 @@
+import itertools
 import sys
 
 import numpy as np
@@ -5,8 +6,8 @@ import pytest
 
 from privmix import InvalidInputError
 from privmix.learners import TorchNetworkClassifier, dpmix_network, load_model, save_model
-from privmix.learners.network import _kl_loss, denoised
-from privmix.learners.softmax import kl_gradient
+from privmix.learners.network import _correlation, _cross_entropy, _kl_loss, denoised
+from privmix.learners.softmax import kl_gradient, training_rows
 
 torch = pytest.importorskip("torch")
 
@@ -73,6 +74,95 @@ def test_any_module_is_taken_and_copied(designs, pixels):
             TorchNetworkClassifier(wrong, epochs=1).fit(release)
 
 
+@pytest.mark.parametrize("loss", ["kl", "cross-entropy"])
+def test_rows_far_from_zero_are_learnt_once_standardized(designs, pixels, loss):
+    x, y = pixels
+    x = 0.05 * x + 0.1  # what tells records apart is small beside their mean
+    release = designs["uniform"](x, y, range(4), rows=400, mix_size=2.0, noise=0.005)
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 4))
+    options = {"epochs": 8, "batch_size": 16, "learning_rate": 2e-3, "loss": loss}
+    plain = TorchNetworkClassifier(module, **options).fit(release)
+    found = TorchNetworkClassifier(module, **options, standardize=True).fit(release)
+    assert found.score(x, y) > max(0.7, plain.score(x, y) + 0.2)
+    seen = (release.features - found.center_) * found.scale_
+    assert seen.mean() == pytest.approx(0, abs=1e-5) and seen.std() == pytest.approx(1, rel=1e-5)
+    assert (plain.center_, plain.scale_) == (0, 1)
+
+
+def test_cross_entropy_takes_labels_as_they_are_and_the_divergence_clips_them(designs, pixels):
+    release = designs["poisson"](*pixels, range(4), rows=50, mix_size=2.0, noise=0.5)
+    labels = np.concatenate([found for _, found in release.iter_blocks()])
+    assert (labels < 0).any()
+    assert (training_rows(release)[1] == np.maximum(labels, 0)).all()
+    assert (training_rows(release, clip=False)[1] == labels).all()
+    logits = torch.tensor([[0.3, -0.2, 0.0, 0.1]], requires_grad=True)
+    target = torch.tensor([[0.7, -0.4, 0.2, 0.5]])
+    _cross_entropy(torch, logits, target).backward()
+    expected = target.sum() * torch.softmax(logits.detach(), 1) - target
+    np.testing.assert_allclose(logits.grad, expected, atol=1e-6)
+
+
+def test_the_step_size_falls_as_told(designs, pixels):
+    release = designs["poisson"](*pixels, range(4), rows=40)
+    module = torch.nn.Linear(48, 4)
+
+    def distances(**options):
+        ends = []
+        for epochs in (1, 2, 3):
+            model = TorchNetworkClassifier(module, epochs=epochs, batch_size=40, **options)
+            ends.append(model.fit(release).module_.weight.detach().clone())
+        return [float((b - a).norm()) for a, b in itertools.pairwise(ends)]
+
+    # The gradient hardly changes over three small steps, and Adam's steps are of the step size.
+    constant = distances(learning_rate=1e-4, decay_epochs=())
+    halved = distances(learning_rate=1e-4, decay_epochs=(1, 2), decay_factor=0.5)
+    assert constant[1] / constant[0] == pytest.approx(1, rel=0.05)
+    assert halved[1] / halved[0] == pytest.approx(0.5, rel=0.05)
+    assert halved[0] / constant[0] == pytest.approx(0.5, rel=0.05)
+
+
+def test_the_epoch_that_does_best_on_rows_set_aside_is_kept(designs, pixels):
+    x, y = pixels
+    release = designs["poisson"](x, y, range(4), rows=60, mix_size=2.0, noise=0.3)
+    options = {"batch_size": 8, "learning_rate": 0.03, "validation_share": 0.25}
+    module = torch.nn.Linear(48, 4)
+    model = TorchNetworkClassifier(module, epochs=12, **options).fit(release)
+    scores = model.validation_scores_
+    best = int(np.argmax(scores))
+    assert len(scores) == 12 and best < 11  # so noisy, so few rows: later epochs overfit
+    stopped = TorchNetworkClassifier(module, epochs=best + 1, **options).fit(release)
+    assert (stopped.module_.weight == model.module_.weight).all()
+    without = TorchNetworkClassifier(module, epochs=2).fit(release)
+    assert without.validation_scores_ == []
+
+
+def test_the_epoch_of_best_accuracy_on_public_records_is_kept(designs, pixels):
+    x, y = pixels
+    names = np.array(["a", "b", "c", "d"])
+    release = designs["poisson"](x, y, names, rows=60, mix_size=2.0, noise=0.3)
+    module = torch.nn.Linear(48, 4)
+    for standardize in (False, True):
+        model = TorchNetworkClassifier(
+            module, epochs=12, batch_size=8, learning_rate=0.03, standardize=standardize
+        )
+        model.fit(release, validation=(x[:200], names[y[:200]]))
+        assert model.score(x[:200], names[y[:200]]) == max(model.validation_scores_)
+        assert min(model.validation_scores_) < max(model.validation_scores_)
+    for wrong in ((x[:5], names[y[:4]]), (x[:5], y[:5]), (x[:0], names[:0])):
+        with pytest.raises(InvalidInputError, match="validation|features"):
+            model.fit(release, validation=wrong)
+
+
+def test_correlation_is_blind_to_scale_and_to_what_all_classes_share():
+    rng = np.random.default_rng(0)
+    targets = rng.standard_normal((50, 4)).astype(np.float32)
+    shifted = 3 * targets + rng.standard_normal((50, 1)) + rng.standard_normal(4)
+    assert _correlation(shifted.astype(np.float32), targets) == pytest.approx(1, abs=1e-5)
+    other = rng.standard_normal((50, 4)).astype(np.float32)
+    assert abs(_correlation(other, targets)) < 0.4
+    assert _correlation(np.ones((50, 4), np.float32), targets) == 0
+
+
 def test_loss_is_the_softmax_learners():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((6, 3)).astype(np.float32)
@@ -103,10 +193,16 @@ def test_posterior_means_come_closer_to_the_noiseless_rows(designs, pixels):
 def test_round_trip(designs, pixels, tmp_path):
     x, y = pixels
     release = designs["stratified"](x, y, range(4), rows=5)
-    model = TorchNetworkClassifier(image_shape=SHAPE, epochs=1).fit(release)
+    for standardize in (False, True):
+        options = {"image_shape": SHAPE, "epochs": 1, "standardize": standardize}
+        model = TorchNetworkClassifier(**options).fit(release)
+        save_model(model, tmp_path / "model")
+        loaded = load_model(tmp_path / "model")
+        assert (loaded.decision_function(x) == model.decision_function(x)).all()
+    model.center_ = np.full(48, np.nan, np.float32)
     save_model(model, tmp_path / "model")
-    loaded = load_model(tmp_path / "model")
-    assert (loaded.decision_function(x) == model.decision_function(x)).all()
+    with pytest.raises(InvalidInputError, match="center of 48 finite numbers"):
+        load_model(tmp_path / "model")
     own = TorchNetworkClassifier(torch.nn.Linear(48, 4), epochs=1).fit(release)
     with pytest.raises(InvalidInputError, match="default module"):
         save_model(own, tmp_path / "own")
@@ -128,6 +224,9 @@ def test_without_torch_the_error_names_the_extra(designs, pixels, monkeypatch):
         ({"image_shape": (48, 1, 1)}, "image_shape.*at least 4"),
         ({"epochs": 0}, "epochs"),
         ({"denoise": "magic"}, "denoise.*posterior"),
+        ({"loss": "squared"}, "loss.*cross-entropy"),
+        ({"decay_factor": 0.0}, "decay_factor"),
+        ({"validation_share": 1.0}, "validation_share"),
         ({"learning_rate": float("nan")}, "learning_rate"),
     ],
 )

@@ -42,6 +42,7 @@ from privmix.accounting.gdp import (
 )
 from privmix.accounting.rdp import (
     dpmix_paper_epsilon,
+    dpmix_paper_stddev,
     moments_epsilon,
     rdp_delta,
     rdp_epsilon,
@@ -82,6 +83,7 @@ __all__ = [
     "delta_at",
     "delta_profile",
     "dpmix_paper_epsilon",
+    "dpmix_paper_stddev",
     "epsilon_at",
     "epsilon_under",
     "event_from_json",

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.special import gammaln, log_ndtr
 
 from privmix import _validate
@@ -127,6 +128,50 @@ def dpmix_paper_epsilon(
     )
     orders = np.arange(2, _LARGEST_QUADRATIC_ORDER + 1).astype(np.float64)
     return _classic_epsilon(num_mixtures * _rdp_uniform(event, orders), orders, delta)
+
+
+def dpmix_paper_stddev(
+    theorem: int,
+    *,
+    num_records: int,
+    mix_size: int,
+    num_mixtures: int,
+    num_features: int,
+    num_classes: int,
+    epsilon: float,
+    delta: float,
+) -> float:
+    """Noise of every published number at which :func:`dpmix_paper_epsilon` says ``epsilon``.
+
+    Features and labels get the same noise, as in the paper's Figure 3. With theorem 3 this is the plan
+    of DPMix's variant for little noise (Lee et al. 2019, appendix A): every record enters
+    ``num_mixtures * mix_size / num_records`` rows, which ``plan_release`` takes as ``rows_per_record``
+    of design ``transposed``. That plan is certified by its event, and mostly with less noise.
+    """
+    epsilon = _validate.real("epsilon", epsilon, above=0.0)
+
+    def excess(log_stddev: float) -> float:
+        stddev = math.exp(log_stddev)
+        said = dpmix_paper_epsilon(
+            theorem,
+            num_records=num_records,
+            mix_size=mix_size,
+            num_mixtures=num_mixtures,
+            num_features=num_features,
+            num_classes=num_classes,
+            feature_noise_stddev=stddev,
+            label_noise_stddev=stddev,
+            delta=delta,
+        )
+        return math.log(said / epsilon)
+
+    unit = math.log(math.sqrt(num_features + num_classes) / mix_size)  # the sensitivity
+    least, most = unit - 9.0, unit + 14.0
+    if (
+        excess(most) > 0.0
+    ):  # theorem 1 has finitely many orders, and never says less than some epsilon
+        _validate.fail("epsilon", f"above {epsilon * math.exp(excess(most)):.3g}", epsilon)
+    return math.exp(brentq(excess, least, most, xtol=1e-6))
 
 
 def _dpmix_noise(

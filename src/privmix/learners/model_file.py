@@ -166,7 +166,10 @@ def _linear_tensors(model: Any) -> dict[str, np.ndarray]:
 
 def _network_tensors(model: Any) -> dict[str, np.ndarray]:
     state = model.module_.state_dict()
-    return {f"{_NETWORK}{name}": tensor.numpy() for name, tensor in state.items()}
+    found = {f"{_NETWORK}{name}": tensor.numpy() for name, tensor in state.items()}
+    if model.center_.any() or model.scale_ != 1:
+        found |= {"center": model.center_, "scale": np.array([model.scale_])}
+    return found
 
 
 def load_model(path: str | Path) -> Learner:
@@ -277,6 +280,17 @@ def _fill_network(
         _validate.fail(
             f"{position}.image_shape", f"{header.num_features} numbers", header.image_shape
         )
+    model.center_, model.scale_ = np.zeros(1, np.float32), np.float32(1.0)
+    if {"center", "scale"} <= set(tensors):
+        model.center_, scale = tensors.pop("center"), tensors.pop("scale")
+        shapes = model.center_.shape, scale.shape
+        if (
+            shapes != ((header.num_features,), (1,))
+            or not np.isfinite([*model.center_, *scale]).all()
+        ):
+            allowed = f"center of {header.num_features} finite numbers and one scale"
+            _validate.fail(position, allowed, "others")
+        model.scale_ = np.float32(scale[0])
     module = dpmix_network(header.image_shape, len(header.classes))
     state = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     found = {name.removeprefix(_NETWORK): value for name, value in tensors.items()}

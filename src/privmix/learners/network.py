@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import torch
 
 _DENOISERS = ("none", "posterior", "gaussian")
+_LOSSES = ("kl", "cross-entropy")
 _PREDICT_BATCH = 1024
 
 ImageShape = tuple[int, int, int]
@@ -89,6 +91,12 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
     and batches are drawn from them. The same seed gives the same network on the same machine and
     number of threads. Records to classify pass through as they are, clipped to the clip norm.
 
+    **Noisy rows of many records.** What tells such rows apart is small beside their mean, and label weights
+    have noise above them: a network on them as they are may stay at chance. ``standardize`` takes
+    the rows' mean off and brings what is left to variance one, for rows and for records to classify.
+    ``loss="cross-entropy"`` takes label weights as they are, below 0 too, so that their noise
+    averages out; the divergence clips them to 0, which is a bias. Both use published rows alone.
+
     **Denoising.** ``posterior`` replaces a row by its Gaussian posterior mean,
     mean + C (C + v I)^-1 (row - mean), where v is the known noise variance and C the covariance of
     the rows less v, its eigenvalues corrected by random-matrix theory; d x d matrices are held.
@@ -103,7 +111,14 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         epochs: Passes over the rows.
         batch_size: Rows of a step.
         learning_rate: Adam's initial step size.
-        decay_epochs: Epochs after which the step size falls by ten.
+        decay_epochs: Epochs after which the step size is multiplied by ``decay_factor``. DPMix halves
+            every ten: ``decay_epochs=range(10, 50, 10), decay_factor=0.5``.
+        decay_factor: A tenth by default; above 0, at most 1.
+        loss: ``kl``, or ``cross-entropy``: -sum(y log q) with the label weights y as published.
+        standardize: Whether features are centred and scaled by the rows' mean and spread.
+        validation_share: Share of the rows, below 1, that are set aside; the weights of the epoch are
+            kept whose logits correlate most with their label weights. (The loss on noisy rows rises
+            with the logits' scale, long before accuracy falls.) 0: the weights of the last epoch.
         denoise: ``none``, ``posterior`` or ``gaussian``.
         device: Where PyTorch trains: ``cpu``, ``cuda``.
         seed: Of initial weights and the order of rows; it protects nothing.
@@ -112,6 +127,9 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
     Attributes:
         module_: The trained module.
         classes_: (K,) classes, in the release's order.
+        center_, scale_: (d,) and a number: the module sees (x - center_) * scale_. 0 and 1 unless
+            ``standardize``.
+        validation_scores_: By which the epoch was chosen, one an epoch; empty if it was the last.
 
     And those of ``ReleaseModel``.
 
@@ -119,6 +137,9 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
 
     module_: torch.nn.Module
     classes_: NDArray[Any]
+    center_: Rows
+    scale_: np.float32
+    validation_scores_: list[float]
 
     def __init__(
         self,
@@ -129,6 +150,10 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         batch_size: int = 256,
         learning_rate: float = 1e-3,
         decay_epochs: Sequence[int] = (80, 120, 160),
+        decay_factor: float = 0.1,
+        loss: str = "kl",
+        standardize: bool = False,
+        validation_share: float = 0.0,
         denoise: str = "none",
         device: str = "cpu",
         seed: int = 0,
@@ -140,23 +165,32 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.decay_epochs = decay_epochs
+        self.decay_factor = decay_factor
+        self.loss = loss
+        self.standardize = standardize
+        self.validation_share = validation_share
         self.denoise = denoise
         self.device = device
         self.seed = seed
         self.progress = progress
 
-    def fit(self, release: ReleaseOrFolder) -> Self:
+    def fit(
+        self, release: ReleaseOrFolder, validation: tuple[ArrayLike, ArrayLike] | None = None
+    ) -> Self:
         """Learn from a release.
 
         Args:
             release: A release, or its folder, of any design but ``signed`` and ``hybrid``, whose
                 rows have no label distribution.
+            validation: Labelled records, (count, d) features and (count,) classes, which are in no row:
+                the weights of the epoch of best accuracy on them are kept, as DPMix does. They must be public, or of
+                people who agree: nothing bounds what the choice says about them.
 
         Returns:
             self
 
         Raises:
-            InvalidInputError: Another design, PyTorch is not installed, a parameter out of range,
+            InvalidInputError: Another design, records for validation of another shape, PyTorch is not installed, a parameter out of range,
                 or an image shape or a module that does not fit the features or the classes.
 
         """
@@ -168,19 +202,37 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         _validate.integer("epochs", self.epochs)
         _validate.integer("batch_size", self.batch_size)
         _validate.real("learning_rate", self.learning_rate, above=0.0)
+        _validate.real("decay_factor", self.decay_factor, above=0.0, at_most=1.0)
+        loss = _validate.one_of("loss", self.loss, _LOSSES)
+        _validate.real("validation_share", self.validation_share, at_least=0.0, below=1.0)
         seed = _validate.integer("seed", self.seed, at_least=0)
         shape = self._input_shape(release)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             module = self._new_module(shape, release.num_classes).to(self.device)
-            features, targets = training_rows(release)
+            features, targets = training_rows(release, clip=loss == "kl")
             features = denoised(features, release, denoise, self.image_shape)
+            self.center_, self.scale_ = np.zeros(1, np.float32), np.float32(1.0)
+            if self.standardize:
+                self.center_, self.scale_ = _center_and_scale(features)
+                features = (features - self.center_) * self.scale_
             _check_outputs(module, torch.from_numpy(features[:1]).reshape(-1, *shape), release)
-            self._train(module, features.reshape(-1, *shape), targets)
-        self._remember(release)
+            self.classes_ = np.array(release.classes)
+            self._remember(release)
+            held = None if validation is None else self._checked_validation(*validation)
+            self._train(module, features.reshape(-1, *shape), targets, held)
         self.module_ = module.cpu().eval()
-        self.classes_ = np.array(release.classes)
         return self
+
+    def _checked_validation(self, features: ArrayLike, labels: ArrayLike) -> tuple[Rows, Rows]:
+        """Return records as the module sees them, and their one-hot labels."""
+        found = np.asarray(labels)
+        if found.ndim != 1 or not np.isin(found, self.classes_).all():
+            _validate.fail("validation", "classes of the release, (count,)", f"{found.shape}")
+        records = self._inputs(features)
+        if len(records) != len(found) or not len(found):
+            _validate.fail("validation", f"{len(records)} classes, at least one", len(found))
+        return records, (found[:, None] == self.classes_).astype(np.float32)
 
     def _input_shape(self, release: ReleaseLike) -> tuple[int, ...]:
         if self.image_shape is None:
@@ -197,24 +249,67 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
             return dpmix_network((shape[0], shape[1], shape[2]), num_classes)
         return copy.deepcopy(self.module)
 
-    def _train(self, module: torch.nn.Module, features: Rows, targets: Rows) -> None:
+    def _train(
+        self,
+        module: torch.nn.Module,
+        features: Rows,
+        targets: Rows,
+        records: tuple[Rows, Rows] | None,
+    ) -> None:
         torch = require_torch()
         x, y = torch.from_numpy(features), torch.from_numpy(targets)
+        held, order = self._set_aside(len(x))
+        loss_of = _kl_loss if self.loss == "kl" else _cross_entropy
         optimizer = torch.optim.Adam(module.parameters(), lr=self.learning_rate)
-        schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, list(self.decay_epochs))
-        module.train()
+        schedule = torch.optim.lr_scheduler.MultiStepLR(
+            optimizer, list(self.decay_epochs), self.decay_factor
+        )
+        self.validation_scores_, best = [], None
         for epoch in range(self.epochs):
             total = 0.0
-            for batch in torch.randperm(len(x)).split(self.batch_size):
-                logits = module(x[batch].to(self.device))
-                loss = _kl_loss(torch, logits, y[batch].to(self.device))
+            module.train()
+            for batch in order[torch.randperm(len(order))].split(self.batch_size):
+                loss = loss_of(torch, module(x[batch].to(self.device)), y[batch].to(self.device))
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
                 total += float(loss.detach()) * len(batch)
             schedule.step()
+            if records is not None:
+                found = self._outputs(module, records[0]).argmax(axis=1)
+                score = float((found == records[1].argmax(axis=1)).mean())
+                self.validation_scores_.append(score)
+            elif len(held):
+                score = _correlation(self._outputs(module, features[held]), targets[held])
+                self.validation_scores_.append(score)
+            if self.validation_scores_ and score == max(self.validation_scores_):
+                best = copy.deepcopy(module.state_dict())
             if self.progress is not None:
-                self.progress(epoch + 1, self.epochs, total / len(x))
+                self.progress(epoch + 1, self.epochs, total / len(order))
+        if best is not None:
+            module.load_state_dict(best)
+
+    def _set_aside(self, num_rows: int) -> tuple[NDArray[np.int64], Any]:
+        """Return the indices of rows for validation, and a tensor of those of rows to train on."""
+        torch = require_torch()
+        count = int(self.validation_share * num_rows)
+        shuffled = torch.randperm(num_rows) if count else torch.arange(num_rows)
+        return shuffled[:count].numpy(), shuffled[count:]
+
+    def _outputs(self, module: torch.nn.Module, inputs: Rows) -> Rows:
+        """Return (count, K) logits of what a module sees."""
+        torch = require_torch()
+        module.eval()
+        parts = torch.from_numpy(inputs).split(_PREDICT_BATCH)
+        with torch.no_grad():
+            return np.concatenate([module(part.to(self.device)).cpu().numpy() for part in parts])
+
+    def _inputs(self, features: ArrayLike) -> Rows:
+        """Return records as the module sees them."""
+        records = (self._records(features).astype(np.float32) - self.center_) * self.scale_
+        if self.image_shape is None:
+            return records
+        return records.reshape(-1, *tuple(self.image_shape))
 
     def decision_function(self, features: ArrayLike) -> Matrix:
         """Return logits of records; shape and errors as of ``LinearClassifier``."""
@@ -224,10 +319,9 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
 
     def _logits(self, features: ArrayLike) -> Matrix:
         check_is_fitted(self, "module_")
+        inputs = self._inputs(features)
         torch = require_torch()
-        records = self._records(features).astype(np.float32)
-        shape = records.shape[1:] if self.image_shape is None else tuple(self.image_shape)
-        parts = torch.from_numpy(records).reshape(-1, *shape).split(_PREDICT_BATCH)
+        parts = torch.from_numpy(inputs).split(_PREDICT_BATCH)
         with torch.no_grad():
             logits = [self.module_(part).numpy() for part in parts]
         return np.concatenate(logits).astype(np.float64)
@@ -271,6 +365,31 @@ def _kl_loss(torch: Any, logits: Any, targets: Any) -> Any:
     log_q = torch.log_softmax(logits, dim=1)
     entropy = torch.special.xlogy(targets, targets)
     return ((entropy - targets * log_q - targets).sum(dim=1) + 1).mean()
+
+
+def _cross_entropy(torch: Any, logits: Any, targets: Any) -> Any:
+    """-sum(p log q), averaged over rows: linear in p, so that noise of mean 0 adds no bias."""
+    return -(targets * torch.log_softmax(logits, dim=1)).sum(dim=1).mean()
+
+
+def _correlation(logits: Rows, targets: Rows) -> float:
+    """Return the correlation of logits and label weights, each less its row and column means."""
+    first, second = (
+        part - part.mean(axis=0) - part.mean(axis=1, keepdims=True) + part.mean()
+        for part in (logits.astype(np.float64), targets.astype(np.float64))
+    )
+    size = float(np.linalg.norm(first) * np.linalg.norm(second))
+    return float((first * second).sum()) / max(size, float(np.finfo(float).tiny))
+
+
+def _center_and_scale(features: Rows) -> tuple[Rows, np.float32]:
+    """Return the mean row and one over the spread about it.
+
+    One scale for all coordinates, so that their noise stays alike.
+    """
+    center = features.mean(axis=0, dtype=np.float64).astype(np.float32)
+    spread = math.sqrt(float(((features - center) ** 2).mean(dtype=np.float64)))
+    return center, np.float32(1.0 / max(spread, float(np.finfo(np.float32).tiny)))
 
 
 def denoised(

@@ -118,8 +118,11 @@ class KLSoftmaxClassifier(LinearClassifier):
         return self
 
 
-def training_rows(release: ReleaseLike) -> tuple[Rows, Rows]:
-    """Return all features (T, d) and non-negative targets (T, K), one-hot for public labels."""
+def training_rows(release: ReleaseLike, *, clip: bool = True) -> tuple[Rows, Rows]:
+    """Return all features (T, d) and targets (T, K), one-hot for public labels.
+
+    Noisy label weights below 0 become 0, unless ``clip`` is False.
+    """
     features = np.empty((release.num_mixtures, release.num_features), dtype=np.float32)
     targets = np.zeros((release.num_mixtures, release.num_classes), dtype=np.float32)
     start = 0
@@ -129,7 +132,7 @@ def training_rows(release: ReleaseLike) -> tuple[Rows, Rows]:
         if labels.ndim == 1:
             targets[np.arange(start, rows.stop), labels.astype(np.intp)] = 1.0
         else:
-            targets[rows] = np.maximum(labels, 0)
+            targets[rows] = np.maximum(labels, 0) if clip else labels
         start = rows.stop
     return features, targets
 

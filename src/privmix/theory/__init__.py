@@ -2,13 +2,15 @@
 
 The optimal number of records in a row, the noise of a planned row, bounds and simulations of a
 regression learnt from rows, what a membership test can do, and what hierarchical sampling costs
-against what it was said to cost. Sources: DPFMix (Li, Cao, Yao 2022), NeuroMixGDP (Li, Cao, Yao
-2023). Where a printed formula is wrong, the docstring says what was printed.
+against what it was said to cost; how stochastic gradients on rows converge. Sources: DPMix (Lee et al.
+2019), DPFMix (Li, Cao, Yao 2022), NeuroMixGDP (Li, Cao, Yao 2023). Where a printed
+formula is wrong, the docstring says what was printed.
 
 These results rest on the central limit approximation of the privacy loss, which under-reports.
 Plan with them, and account with :func:`privmix.accounting.account`.
 """
 
+from privmix.theory.descent import descent_error_bound, mixed_squared_gradient
 from privmix.theory.diagnostics import (
     LabelHistogram,
     label_histogram,
@@ -45,12 +47,14 @@ __all__ = [
     "RegressionSetting",
     "RegressionSimulation",
     "central_limit_noise_multiplier",
+    "descent_error_bound",
     "hierarchical_cost",
     "label_histogram",
     "limiting_regression_error_bound",
     "membership_errors",
     "membership_separation",
     "mixed_distances",
+    "mixed_squared_gradient",
     "neural_collapse",
     "optimal_mix_size",
     "optimal_rate",
