@@ -255,7 +255,9 @@ class Synthesizer:
         reason = None if self._table is None else cannot_decode(self._table)
         decodes = self._table is not None and reason is None and not self._is_preprocessed
         self.table_schema = self._table if decodes else None
-        self._notes = () if reason is None else (f"features, no table: {reason}",)
+        self._notes: tuple[str, ...] = ()
+        if reason is not None:
+            self._notes += (f"features, no table: {reason}",)
         if self.release.design == "adaptive" and self._table is None:
             self._notes += (_ROUNDS_NOTE,)
         extractor = getattr(getattr(self.release, "certificate", None), "extractor", None)
