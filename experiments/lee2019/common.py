@@ -146,14 +146,14 @@ def short_schedule(epochs: int) -> dict[str, Any]:
 
 
 def trained(release: Any, module: torch.nn.Module, data: DataSet, **options: Any) -> Any:
-    """Train on standardized rows with labels as published: on them as they are it stays at chance.
+    """Train on standardized rows with labels as published: on them as they are it learns far less.
 
     The epoch is chosen by the first ``HELD`` test records, see :func:`with_validation`.
     """
     torch.set_num_threads(1)
     settings = {"standardize": True, "loss": "cross-entropy"}
     model = privmix.TorchNetworkClassifier(module, **{**settings, **options})
-    return model.fit(release, validation=(data.x_test[:HELD], data.y_test[:HELD]))
+    return model.fit(release, public_validation=(data.x_test[:HELD], data.y_test[:HELD]))
 
 
 def test_accuracy(model: Any, data: DataSet) -> float:

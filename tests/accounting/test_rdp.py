@@ -109,6 +109,22 @@ def test_dpmix_noise_for_an_epsilon_below_all_that_theorem_1_says_is_refused():
         dpmix_paper_stddev(1, **facts, num_features=4, num_classes=3, delta=1e-3, epsilon=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"mix_size": 0}, "mix_size"),
+        ({"num_features": -20}, "num_features"),
+        ({"num_classes": None}, "num_classes"),
+        ({"epsilon": 1e9}, "epsilon.*below"),
+    ],
+)
+def test_dpmix_noise_of_what_is_none_is_refused(changed, words):
+    facts = {"num_records": 1000, "mix_size": 8, "num_mixtures": 500, "epsilon": 1.0}
+    given = facts | {"num_features": 4, "num_classes": 3} | changed
+    with pytest.raises(InvalidInputError, match=words):
+        dpmix_paper_stddev(3, **given, delta=1e-3)
+
+
 def test_poisson_agrees_with_dp_accounting():
     event = PoissonGaussianEvent(sampling_prob=0.02, noise_multiplier=0.9)
     orders = [2, 3, 7, 33, 64]

@@ -52,3 +52,26 @@ def test_a_side_that_does_not_fit_is_refused(side):
     method = MeanEmbedding(2, 10, HermiteFeatures(2), image_side=side)
     with pytest.raises(InvalidInputError, match="image_side"):
         method.release(np.zeros((10, 49)), np.zeros(10, int), target_epsilon=1.0, target_delta=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "width", "words"),
+    [
+        ({}, 6, "features"),
+        ({}, 4, "features"),
+        ({"batch_size": 1}, 5, "batch_size"),
+        ({"code_size": 0}, 5, "code_size"),
+        ({"code_size": 2.5}, 5, "code_size"),
+        ({"num_steps": 0}, 5, "num_steps"),
+        ({"learning_rate": 0.0}, 5, "learning_rate"),
+    ],
+)
+def test_what_the_map_or_the_generator_cannot_do_is_refused_before_noise_is_drawn(
+    options, width, words, monkeypatch
+):
+    """Records of another width would be read beyond their end."""
+    monkeypatch.setattr("privmix.baselines.embedding.noisy", None)  # nothing gets so far
+    method = MeanEmbedding(2, 40, FourierFeatures(5, 8), **options)
+    x, y = np.zeros((40, width)), np.arange(40) % 2
+    with pytest.raises(InvalidInputError, match=words):
+        method.release(x, y, target_epsilon=1.0, target_delta=1e-5)

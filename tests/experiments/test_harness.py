@@ -65,9 +65,6 @@ def test_the_papers_value_agrees_on_every_key_that_it_states(experiment, capsys)
 
 
 def test_every_script_of_the_list_exists():
-    listed = [
-        line.split("#")[0].strip()
-        for line in (ROOT / "experiments" / "all.txt").read_text().splitlines()
-    ]
-    for name in filter(None, listed):
+    lines = (ROOT / "experiments" / "all.txt").read_text().splitlines()
+    for name in (line.split()[0] for line in lines if line and not line.startswith("#")):
         assert (ROOT / "experiments" / f"{name.replace('.', '/')}.py").is_file(), name

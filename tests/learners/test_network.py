@@ -86,7 +86,7 @@ def test_rows_far_from_zero_are_learnt_once_standardized(designs, pixels, loss):
     assert found.score(x, y) > max(0.7, plain.score(x, y) + 0.2)
     seen = (release.features - found.center_) * found.scale_
     assert seen.mean() == pytest.approx(0, abs=1e-5) and seen.std() == pytest.approx(1, rel=1e-5)
-    assert (plain.center_, plain.scale_) == (0, 1)
+    assert not plain.center_.any() and plain.scale_ == 1
 
 
 def test_cross_entropy_takes_labels_as_they_are_and_the_divergence_clips_them(designs, pixels):
@@ -145,12 +145,22 @@ def test_the_epoch_of_best_accuracy_on_public_records_is_kept(designs, pixels):
         model = TorchNetworkClassifier(
             module, epochs=12, batch_size=8, learning_rate=0.03, standardize=standardize
         )
-        model.fit(release, validation=(x[:200], names[y[:200]]))
+        model.fit(release, public_validation=(x[:200], names[y[:200]]))
         assert model.score(x[:200], names[y[:200]]) == max(model.validation_scores_)
         assert min(model.validation_scores_) < max(model.validation_scores_)
-    for wrong in ((x[:5], names[y[:4]]), (x[:5], y[:5]), (x[:0], names[:0])):
-        with pytest.raises(InvalidInputError, match="validation|features"):
-            model.fit(release, validation=wrong)
+    records, classes = x[:5], names[y[:5]]
+    for wrong, words in (
+        ((records, classes[:4]), "one for each record"),
+        ((records, y[:5]), "classes of the release"),
+        (records, "a pair of features and classes"),
+        ((records, classes, classes), "a pair of features and classes"),
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            model.fit(release, public_validation=wrong)
+    with pytest.raises(InvalidInputError, match="0 beside public_validation"):
+        model.set_params(validation_share=0.5).fit(release, public_validation=(records, classes))
+    with pytest.raises(InvalidInputError, match="at least one of 60 rows"):
+        model.set_params(validation_share=0.001).fit(release)
 
 
 def test_correlation_is_blind_to_scale_and_to_what_all_classes_share():
@@ -199,10 +209,17 @@ def test_round_trip(designs, pixels, tmp_path):
         save_model(model, tmp_path / "model")
         loaded = load_model(tmp_path / "model")
         assert (loaded.decision_function(x) == model.decision_function(x)).all()
-    model.center_ = np.full(48, np.nan, np.float32)
-    save_model(model, tmp_path / "model")
-    with pytest.raises(InvalidInputError, match="center of 48 finite numbers"):
-        load_model(tmp_path / "model")
+    center, scale = model.center_, model.scale_
+    for wrong in (
+        {"center_": np.full(48, np.nan, np.float32)},
+        {"center_": center.astype(np.float64)},
+        {"scale_": np.float32(0.0)},
+        {"scale_": np.float32(-1.0)},
+    ):
+        vars(model).update({"center_": center, "scale_": scale, **wrong})
+        save_model(model, tmp_path / "model")
+        with pytest.raises(InvalidInputError, match="center of 48 finite float32 numbers"):
+            load_model(tmp_path / "model")
     own = TorchNetworkClassifier(torch.nn.Linear(48, 4), epochs=1).fit(release)
     with pytest.raises(InvalidInputError, match="default module"):
         save_model(own, tmp_path / "own")

@@ -169,7 +169,9 @@ def test_the_model_of_an_adaptive_release_shows_class_means(tmp_path):
     )
     x, y = make_data(schema, 3000)
     release = privmix.release(x, y, plan, out=tmp_path / "release", test_seed=1)
-    features, labels = privmix.synthesize(release, 3000, seed=1)
+    made = privmix.synthesize(release, 3000, seed=1)
+    assert "design hybrid" in made.facts.notes[0]
+    features, labels = made
     assert features.shape == (3000, 5)
     best = LogisticRegression().fit(x, y).score(x, y)
     assert LogisticRegression().fit(features, labels).score(x, y) > best - 0.05

@@ -110,6 +110,14 @@ def test_any_one_unknown_is_solved_for(design, unknown, options):
     assert account(more.event, 1e-5).epsilon > target
 
 
+@pytest.mark.parametrize("given", [[], ["a"], [-1, 0.3, 0.3], [[0.5], [0.2, 0.1]], np.array(0.0)])
+def test_a_class_prob_that_is_none_is_named(given):
+    options = {"num_mixtures": 1000, "class_prob": given}
+    arguments = {"noise_multiplier": 4.0, "target_epsilon": 2.0, "target_delta": 1e-5}
+    with pytest.raises(InvalidInputError, match="class_prob"):
+        solve_config(sizes(1000, 3), "hierarchical", options, "mix_size", **arguments)
+
+
 def test_random_weights_are_planned_at_ordinary_sizes():
     for size in (20, 64, 100):
         plan = plan_release(

@@ -149,6 +149,10 @@ def dpmix_paper_stddev(
     of design ``transposed``. That plan is certified by its event, and mostly with less noise.
     """
     epsilon = _validate.real("epsilon", epsilon, above=0.0)
+    numbers = _validate.integer("num_features", num_features) + _validate.integer(
+        "num_classes", num_classes
+    )
+    unit = math.log(math.sqrt(numbers) / _validate.integer("mix_size", mix_size))  # sensitivity
 
     def excess(log_stddev: float) -> float:
         stddev = math.exp(log_stddev)
@@ -165,12 +169,12 @@ def dpmix_paper_stddev(
         )
         return math.log(said / epsilon)
 
-    unit = math.log(math.sqrt(num_features + num_classes) / mix_size)  # the sensitivity
     least, most = unit - 9.0, unit + 14.0
-    if (
-        excess(most) > 0.0
-    ):  # theorem 1 has finitely many orders, and never says less than some epsilon
+    # Theorem 1 has finitely many orders, and never says less than some epsilon.
+    if excess(most) > 0.0:
         _validate.fail("epsilon", f"above {epsilon * math.exp(excess(most)):.3g}", epsilon)
+    if excess(least) < 0.0:
+        _validate.fail("epsilon", f"below {epsilon * math.exp(excess(least)):.3g}", epsilon)
     return math.exp(brentq(excess, least, most, xtol=1e-6))
 
 

@@ -199,6 +199,8 @@ def projected(records: NDArray[Any], axes: NDArray[np.float64]) -> NDArray[np.fl
 
     A product of matrices would round by what stands beside a record.
     """
+    if records.shape[1] != len(axes):  # the loops below have no bounds of their own
+        _validate.fail("features", f"(records, {len(axes)})", records.shape)
     out = np.zeros((len(records), axes.shape[1]))
     _project(np.ascontiguousarray(records), axes, out)
     return out

@@ -49,7 +49,7 @@ class MeanEmbedding(Method):
             convolutional behind its first layer, as in DP-MERF: neighbouring pixels are drawn
             together. None for any records.
         learning_rate: Of Adam, decayed to a tenth over the training.
-        batch_size: Records that are made in a step.
+        batch_size: Records that are made in a step, at least 2.
 
     """
 
@@ -69,10 +69,7 @@ class MeanEmbedding(Method):
         self, features: NDArray[np.float64], classes: NDArray[np.int64], budget: Budget
     ) -> BaselineRelease:
         """Publish the sums."""
-        side = self.image_side
-        if side is not None and (side % 4 or side * side != features.shape[1]):
-            width = features.shape[1]
-            _validate.fail("image_side", f"None, or a multiple of 4 with a square of {width}", side)
+        self._check(features.shape[1])
         event, epsilon = budget.gaussian("add_or_remove_one")
         key = budget.make_key(event)
         sums, sensitivity, scale = self._sums(features, classes)
@@ -92,6 +89,17 @@ class MeanEmbedding(Method):
 
         statistics = {"embedding_sums": published}
         return budget.release(event, epsilon, draw, statistics)
+
+    def _check(self, width: int) -> None:
+        """Refuse, before anything is spent, what the map or the generator cannot do with such records."""
+        side = self.image_side
+        if side is not None and (side % 4 or side * side != width):
+            _validate.fail("image_side", f"None, or a multiple of 4 with a square of {width}", side)
+        for name in ("num_records", "num_steps", "hidden_size", "code_size"):
+            _validate.integer(name, getattr(self, name), at_least=1)
+        _validate.integer("batch_size", self.batch_size, at_least=2)  # it normalises its batches
+        _validate.real("learning_rate", self.learning_rate, above=0.0)
+        self.feature_map.embed(np.zeros((1, width)))
 
     def _sums(
         self, features: NDArray[np.float64], classes: NDArray[np.int64]

@@ -286,18 +286,20 @@ def _balanced(
 def _combined_shares(estimates: Sequence[Vector], variances: Sequence[float]) -> Vector:
     """Combine estimates of the classes' shares, of ever fewer rounds: with more noise and less bias.
 
-    By how much one is off its followers beyond what chance would have is its error, and each is moved
-    towards the next as that error is to the next one's noise. Of many classes noise makes shares uneven:
-    they are shrunk to each other by what noise is left.
+    The rounds of each are among those of the ones before it, so that two differ by chance as their variances
+    do. By how much they differ beyond that is the error of the one before, which is moved towards the next
+    as far as that error is to the noise it takes on. Of many classes noise makes shares uneven: they
+    are shrunk to each other by what noise is left.
     """
     shares, left = estimates[0], variances[0]
     num_classes = len(shares)
     for estimate, variance in zip(estimates[1:], variances[1:], strict=True):
-        chance = variance * (1 + np.sqrt(2 / (num_classes - 1)))
+        further = max(variance - left, 0.0)
+        chance = further * (1 + np.sqrt(2 / (num_classes - 1)))
         error = max(float(((estimate - shares) ** 2).mean()) - chance, 0.0)
-        kept = error / (error + variance) if error > 0 else 0.0
+        kept = error / (error + further) if error > 0 else 0.0
         shares = shares + kept * (estimate - shares)
-        left = kept**2 * variance + (1 - kept) ** 2 * left
+        left += kept**2 * further
     average = 1 / num_classes
     spread = float(((shares - average) ** 2).mean())
     return np.asarray(average + max(spread - left, 0.0) / max(spread, 1e-300) * (shares - average))

@@ -280,17 +280,16 @@ def _fill_network(
         _validate.fail(
             f"{position}.image_shape", f"{header.num_features} numbers", header.image_shape
         )
-    model.center_, model.scale_ = np.zeros(1, np.float32), np.float32(1.0)
+    model.center_ = np.zeros(header.num_features, np.float32)
+    model.scale_ = np.float32(1.0)
     if {"center", "scale"} <= set(tensors):
-        model.center_, scale = tensors.pop("center"), tensors.pop("scale")
-        shapes = model.center_.shape, scale.shape
-        if (
-            shapes != ((header.num_features,), (1,))
-            or not np.isfinite([*model.center_, *scale]).all()
-        ):
-            allowed = f"center of {header.num_features} finite numbers and one scale"
+        center, scale = tensors.pop("center"), tensors.pop("scale")
+        shapes, kinds = (center.shape, scale.shape), {center.dtype, scale.dtype}
+        fits = shapes == ((header.num_features,), (1,)) and kinds == {np.dtype(np.float32)}
+        if not fits or not np.isfinite([*center, *scale]).all() or scale[0] <= 0:
+            allowed = f"center of {header.num_features} finite float32 numbers, one scale above 0"
             _validate.fail(position, allowed, "others")
-        model.scale_ = np.float32(scale[0])
+        model.center_, model.scale_ = center, np.float32(scale[0])
     module = dpmix_network(header.image_shape, len(header.classes))
     state = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     found = {name.removeprefix(_NETWORK): value for name, value in tensors.items()}

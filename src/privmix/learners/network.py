@@ -175,23 +175,27 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         self.progress = progress
 
     def fit(
-        self, release: ReleaseOrFolder, validation: tuple[ArrayLike, ArrayLike] | None = None
+        self,
+        release: ReleaseOrFolder,
+        public_validation: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> Self:
         """Learn from a release.
 
         Args:
             release: A release, or its folder, of any design but ``signed`` and ``hybrid``, whose
                 rows have no label distribution.
-            validation: Labelled records, (count, d) features and (count,) classes, which are in no row:
-                the weights of the epoch of best accuracy on them are kept, as DPMix does. They must be public, or of
-                people who agree: nothing bounds what the choice says about them.
+            public_validation: Labelled public records, (count, d) features and (count,) classes: the
+                weights of the epoch of best accuracy on them are kept, as DPMix does. Never records of
+                people whom the release protects, in its rows or not: nothing bounds what the choice
+                says about them.
 
         Returns:
             self
 
         Raises:
-            InvalidInputError: Another design, records for validation of another shape, PyTorch is not installed, a parameter out of range,
-                or an image shape or a module that does not fit the features or the classes.
+            InvalidInputError: Another design, records for validation of another shape or class, or beside
+                a validation_share; PyTorch is not installed, a parameter out of range, or an image
+                shape or a module that does not fit the features or the classes.
 
         """
         torch = require_torch()
@@ -204,7 +208,9 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         _validate.real("learning_rate", self.learning_rate, above=0.0)
         _validate.real("decay_factor", self.decay_factor, above=0.0, at_most=1.0)
         loss = _validate.one_of("loss", self.loss, _LOSSES)
-        _validate.real("validation_share", self.validation_share, at_least=0.0, below=1.0)
+        share = _validate.real("validation_share", self.validation_share, at_least=0.0, below=1.0)
+        if public_validation is not None and share:
+            _validate.fail("validation_share", "0 beside public_validation", share)
         seed = _validate.integer("seed", self.seed, at_least=0)
         shape = self._input_shape(release)
         with torch.random.fork_rng(devices=[]):
@@ -212,27 +218,34 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
             module = self._new_module(shape, release.num_classes).to(self.device)
             features, targets = training_rows(release, clip=loss == "kl")
             features = denoised(features, release, denoise, self.image_shape)
-            self.center_, self.scale_ = np.zeros(1, np.float32), np.float32(1.0)
+            self.center_ = np.zeros(features.shape[1], np.float32)
+            self.scale_ = np.float32(1.0)
             if self.standardize:
                 self.center_, self.scale_ = _center_and_scale(features)
                 features = (features - self.center_) * self.scale_
             _check_outputs(module, torch.from_numpy(features[:1]).reshape(-1, *shape), release)
             self.classes_ = np.array(release.classes)
             self._remember(release)
-            held = None if validation is None else self._checked_validation(*validation)
+            held = self._checked_validation(public_validation)
             self._train(module, features.reshape(-1, *shape), targets, held)
         self.module_ = module.cpu().eval()
         return self
 
-    def _checked_validation(self, features: ArrayLike, labels: ArrayLike) -> tuple[Rows, Rows]:
+    def _checked_validation(self, given: Any) -> tuple[Rows, Rows] | None:
         """Return records as the module sees them, and their one-hot labels."""
-        found = np.asarray(labels)
-        if found.ndim != 1 or not np.isin(found, self.classes_).all():
-            _validate.fail("validation", "classes of the release, (count,)", f"{found.shape}")
-        records = self._inputs(features)
-        if len(records) != len(found) or not len(found):
-            _validate.fail("validation", f"{len(records)} classes, at least one", len(found))
-        return records, (found[:, None] == self.classes_).astype(np.float32)
+        if given is None:
+            return None
+        if not isinstance(given, tuple) or len(given) != 2:
+            allowed = "a pair of features and classes"
+            _validate.fail("public_validation", allowed, type(given).__name__)
+        labels, records = np.asarray(given[1]), self._inputs(given[0])
+        if labels.shape != (len(records),) or not len(records):
+            allowed = f"({len(records)},) classes, one for each record, and at least one"
+            _validate.fail("public_validation", allowed, labels.shape)
+        unknown = labels[~np.isin(labels, self.classes_)]
+        if len(unknown):
+            _validate.fail("public_validation", "classes of the release", unknown[0])
+        return records, (labels[:, None] == self.classes_).astype(np.float32)
 
     def _input_shape(self, release: ReleaseLike) -> tuple[int, ...]:
         if self.image_shape is None:
@@ -293,6 +306,9 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         """Return the indices of rows for validation, and a tensor of those of rows to train on."""
         torch = require_torch()
         count = int(self.validation_share * num_rows)
+        if self.validation_share and not count:
+            allowed = f"0, or at least one of {num_rows} rows"
+            _validate.fail("validation_share", allowed, self.validation_share)
         shuffled = torch.randperm(num_rows) if count else torch.arange(num_rows)
         return shuffled[:count].numpy(), shuffled[count:]
 

@@ -49,6 +49,11 @@ _SEEDS = 2**63
 # Numbers whose spread nothing shows are spread until this share of them leaves the bounds.
 _BEYOND_BOUNDS = 0.05
 
+_ROUNDS_NOTE = (
+    "the rounds of an adaptive release tell classes apart better than they show them: for records that "
+    "any learner can use, plan a release with design hybrid"
+)
+
 Space = Literal["table", "features", "preprocessed"]
 Lengths = Literal["known", "clip norm", "bounds"]
 
@@ -76,7 +81,7 @@ class SyntheticFacts(FrozenModel):
             apply the release's ``preprocessor`` to records to classify.
         lengths: ``known``; or what records' lengths were assumed to follow where a step has scaled
             all to one: the clip norm, or the bounds of numbers.
-        notes: What is not as it would be in the table or the records.
+        notes: What is not as it would be in the table or the records, and which design would serve better.
         extractor: Identity of the release's extractor, or None.
 
     """
@@ -250,7 +255,11 @@ class Synthesizer:
         reason = None if self._table is None else cannot_decode(self._table)
         decodes = self._table is not None and reason is None and not self._is_preprocessed
         self.table_schema = self._table if decodes else None
-        self._notes = () if reason is None else (f"features, no table: {reason}",)
+        self._notes: tuple[str, ...] = ()
+        if reason is not None:
+            self._notes += (f"features, no table: {reason}",)
+        if self.release.design == "adaptive" and self._table is None:
+            self._notes += (_ROUNDS_NOTE,)
         extractor = getattr(getattr(self.release, "certificate", None), "extractor", None)
         self.image_shape: tuple[int, int, int] | None = None
         pixels = extractor is not None and extractor.name == "pixels"

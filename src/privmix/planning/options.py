@@ -83,8 +83,10 @@ def _share(position: str, value: object) -> float:
 
 def _probabilities(position: str, value: object) -> float | tuple[float, ...]:
     """One probability, or a sequence of them: one for each class."""
-    if isinstance(value, list | tuple | np.ndarray):
-        return tuple(_validate.probability(position, one) for one in value)
+    several = value.ndim == 1 if isinstance(value, np.ndarray) else isinstance(value, list | tuple)
+    if several:
+        found = tuple(_validate.probability(position, one) for one in value)  # type: ignore[attr-defined]
+        return found or _validate.fail(position, "at least one probability", "none")
     return _validate.probability(position, value)
 
 

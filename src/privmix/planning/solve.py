@@ -29,7 +29,13 @@ from privmix.mechanism import (
     hybrid_config,
     mixture_config,
 )
-from privmix.planning.options import DesignOptions, chosen_options, options_of, without_none
+from privmix.planning.options import (
+    OPTIONS,
+    DesignOptions,
+    chosen_options,
+    options_of,
+    without_none,
+)
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes, whole_event
 from privmix.planning.rule import TUNED_DESIGNS, counts_share, recommend_design
 from privmix.preprocess import ClassCounts, Step, charged, plan_steps
@@ -327,8 +333,8 @@ def solve_config(
     whole = unknown == "num_mixtures" or design == "uniform"
     upper = float(sizes["num_records"]) if unknown == "mix_size" else float(_MOST_MIXTURES)
     if unknown == "mix_size" and options.get("class_prob") is not None:
-        least = float(np.min(np.asarray(options["class_prob"], dtype=float)))
-        upper *= least or 1.0  # more would include records with certainty
+        probs = OPTIONS["class_prob"].check("class_prob", options["class_prob"])
+        upper *= float(np.min(probs))  # more would include records with certainty
 
     def with_value(value: float) -> ReleaseConfig:
         known = cast(DesignOptions, {**options, unknown: round(value) if whole else value})
