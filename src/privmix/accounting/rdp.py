@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import gammaln, log_ndtr
 
 from privmix import _validate
@@ -133,13 +132,13 @@ def dpmix_paper_epsilon(
 def dpmix_paper_stddev(
     theorem: int,
     *,
-    num_records: int,
-    mix_size: int,
-    num_mixtures: int,
-    num_features: int,
-    num_classes: int,
     epsilon: float,
     delta: float,
+    num_records: int,
+    num_features: int,
+    num_classes: int,
+    num_mixtures: int,
+    mix_size: int,
 ) -> float:
     """Noise of every published number at which :func:`dpmix_paper_epsilon` says ``epsilon``.
 
@@ -148,6 +147,8 @@ def dpmix_paper_stddev(
     ``num_mixtures * mix_size / num_records`` rows, which ``plan_release`` takes as ``rows_per_record``
     of design ``transposed``. That plan is certified by its event, and mostly with less noise.
     """
+    from scipy.optimize import brentq  # here, since planning and accounting start without it
+
     epsilon = _validate.real("epsilon", epsilon, above=0.0)
     numbers = _validate.integer("num_features", num_features) + _validate.integer(
         "num_classes", num_classes
@@ -158,13 +159,13 @@ def dpmix_paper_stddev(
         stddev = math.exp(log_stddev)
         said = dpmix_paper_epsilon(
             theorem,
-            num_records=num_records,
-            mix_size=mix_size,
-            num_mixtures=num_mixtures,
-            num_features=num_features,
-            num_classes=num_classes,
             feature_noise_stddev=stddev,
             label_noise_stddev=stddev,
+            num_classes=num_classes,
+            num_features=num_features,
+            num_mixtures=num_mixtures,
+            mix_size=mix_size,
+            num_records=num_records,
             delta=delta,
         )
         return math.log(said / epsilon)
