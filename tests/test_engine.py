@@ -305,6 +305,12 @@ def test_a_release_of_classes_with_their_own_probabilities_is_verified(tmp_path)
     assert found.epsilon == pytest.approx(plan.epsilon, rel=1e-4)
     known = plan.mechanism.model_copy(update={"class_prob": 0.2})
     assert account(known.event, plan.delta).epsilon == pytest.approx(plan.epsilon, rel=1e-3)
+    # Another share than the smallest costs nothing, but learners read it: the card states all.
+    certificate = tmp_path / "release" / "certificate.json"
+    text = certificate.read_text()
+    assert text.count(" 0.7,\n") == 1
+    certificate.write_text(text.replace(" 0.7,\n", " 0.8,\n"))
+    assert not verify(tmp_path / "release").valid
 
 
 def test_classes_are_open_as_often_as_they_are_to_be(key):

@@ -44,6 +44,16 @@ BASELINES = {
 OURS = [name for name in BASELINES if name not in {"mixtures", "public", "p3gm"}]
 
 
+@pytest.mark.parametrize("bound", [0, -1.0, float("nan"), float("inf"), None, "1"])
+@pytest.mark.parametrize(
+    "kind", [ClassMeans, SecondMoments, LocalPerturbation, lambda k, **o: LinearProbe(k, N, **o)]
+)
+def test_a_clip_norm_that_is_none_is_refused_before_anything_is_spent(kind, bound, monkeypatch):
+    monkeypatch.setattr(base.Budget, "make_key", None)  # nothing gets so far
+    with pytest.raises(InvalidInputError, match="clip_norm"):
+        kind(K, clip_norm=bound).release(*records(), target_epsilon=1.0, target_delta=1e-5)
+
+
 def records(seed: int = 0):
     random = np.random.default_rng(seed)
     y = random.integers(K, size=N)

@@ -64,6 +64,8 @@ def test_a_side_that_does_not_fit_is_refused(side):
         ({"code_size": 2.5}, 5, "code_size"),
         ({"num_steps": 0}, 5, "num_steps"),
         ({"learning_rate": 0.0}, 5, "learning_rate"),
+        ({"low": float("nan")}, 5, "low"),
+        ({"high": -1.0}, 5, "high"),
     ],
 )
 def test_what_the_map_or_the_generator_cannot_do_is_refused_before_noise_is_drawn(

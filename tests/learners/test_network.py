@@ -220,6 +220,8 @@ def test_round_trip(designs, pixels, tmp_path):
         save_model(model, tmp_path / "model")
         with pytest.raises(InvalidInputError, match="center of 48 finite float32 numbers"):
             load_model(tmp_path / "model")
+    with pytest.raises(InvalidInputError, match="learning_rate"):
+        TorchNetworkClassifier(image_shape=SHAPE, epochs=1, learning_rate=1e30).fit(release)
     own = TorchNetworkClassifier(torch.nn.Linear(48, 4), epochs=1).fit(release)
     with pytest.raises(InvalidInputError, match="default module"):
         save_model(own, tmp_path / "own")

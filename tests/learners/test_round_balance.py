@@ -97,6 +97,26 @@ def test_uneven_shares_of_a_small_table_are_seen(tmp_path):
     np.testing.assert_allclose(drawn, round_shares(release), atol=2e-3)
 
 
+def test_public_shares_replace_what_rounds_show(tmp_path):
+    rng = np.random.default_rng(0)
+    shares = (0.5, 0.3, 0.2)
+    y = rng.choice(3, 900, p=shares)
+    x = 0.2 * rng.standard_normal((900, 6)) + 0.3 * np.eye(3, 6)[y]
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1)
+    schema = make_schema(3, 6, 900).model_copy(update={"class_balance": shares})
+    for design in ("adaptive", "signed"):
+        plan = privmix.plan_release(schema, target_epsilon=1, target_delta=1e-5, design=design)
+        release = privmix.release(x, y, plan, out=tmp_path / design, test_seed=1)
+        made = privmix.synthesize(release, 1000)
+        assert made.facts.class_prior == "public"
+        assert np.bincount(made.labels).tolist() == pytest.approx([500, 300, 200], abs=2)
+    learnt = privmix.AdaptiveClassifier(class_weight="balanced")
+    learnt.fit(privmix.Release(tmp_path / "adaptive"))
+    plain = privmix.AdaptiveClassifier().fit(privmix.Release(tmp_path / "adaptive"))
+    moved = (plain.intercept_ - learnt.intercept_) * plain.logit_scale_
+    np.testing.assert_allclose(moved, np.log(shares) - np.log(1 / 3), atol=1e-6)
+
+
 def test_without_an_intercept_nothing_is_counted(tmp_path):
     schema = make_schema(3, 5, 600)
     plan = privmix.plan_release(

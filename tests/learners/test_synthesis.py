@@ -348,3 +348,17 @@ def test_pixels_come_back_as_images(tmp_path, channels):
     found = LogisticRegression(max_iter=500).fit(features, labels)
     assert found.score(extractor.transform(pixels), y) > 0.95
     assert made[labels == 1][:, :2].mean() > made[labels == 0][:, :2].mean() + 50
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"seed": 2**32}, "seed"),
+        ({"class_prior": {}}, "numbers, one a class"),
+        ({"class_prior": np.array(["a", "b", "c"])}, "numbers, one a class"),
+    ],
+)
+def test_what_is_no_seed_or_prior_is_named(tmp_path, options, words):
+    release = make_release(tmp_path, "stratified", sampling_prob=1.0)[0]
+    with pytest.raises(privmix.InvalidInputError, match=words):
+        privmix.synthesize(release, 10, **options)

@@ -163,6 +163,9 @@ class Method(ABC):
     ) -> BaselineRelease:
         """Publish labelled records; see :class:`privmix.baselines.Baseline`."""
         features, classes = checked_records(x, y, self.num_classes)
+        for name in ("clip_norm", "residual_clip_norm", "gradient_clip_norm"):
+            if hasattr(self, name):  # before anything is spent
+                _validate.real(name, getattr(self, name), at_least=1e-9, at_most=1e9)
         budget = Budget(type(self).__name__, target_epsilon, target_delta, test_seed)
         return self._publish(features, classes, budget)
 

@@ -99,6 +99,8 @@ class MeanEmbedding(Method):
             _validate.integer(name, getattr(self, name), at_least=1)
         _validate.integer("batch_size", self.batch_size, at_least=2)  # it normalises its batches
         _validate.real("learning_rate", self.learning_rate, above=0.0)
+        low = _validate.real("low", self.low, at_least=-1e9, at_most=1e9)
+        _validate.real("high", self.high, at_least=low, at_most=1e9)
         self.feature_map.embed(np.zeros((1, width)))
 
     def _sums(

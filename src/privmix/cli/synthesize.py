@@ -22,7 +22,7 @@ from privmix.cli._common import (
 )
 
 _NAMED_PRIORS = ("counts", "estimated", "equal")
-_PRIORS = f"{', '.join(_NAMED_PRIORS)}, or a JSON list of numbers, one a class, such as [0.7, 0.3]"
+_PRIORS = f"{', '.join(_NAMED_PRIORS)}, or numbers, one a class, as in 0.7,0.3 or [0.7, 0.3]"
 
 
 @app.command("synthesize", no_args_is_help=True)
@@ -34,7 +34,7 @@ def synthesize_command(
     class_prior: Annotated[
         str | None,
         typer.Option(
-            help="Shares of the classes: counts, estimated, equal, or a JSON list of numbers "
+            help="Shares of the classes: counts, estimated, equal, or numbers, one a class "
             "[the first of these that the release allows]."
         ),
     ] = None,
@@ -79,7 +79,7 @@ def _prior(text: str | None) -> str | list[float] | None:
     if text is None or text in _NAMED_PRIORS:
         return text
     try:
-        numbers = json.loads(text)
+        numbers = json.loads(text if text.startswith("[") else f"[{text}]")
         if not isinstance(numbers, list) or not all(type(n) in (int, float) for n in numbers):
             raise ValueError
         return [float(n) for n in numbers]

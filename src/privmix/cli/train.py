@@ -141,7 +141,7 @@ def _class_prior(text: str | None) -> str | tuple[float, ...] | None:
     if text is None or text in ("uniform", "counts", "estimated"):
         return text
     try:
-        return tuple(float(part) for part in text.split(","))
+        return tuple(float(part) for part in text.strip("[]").split(","))
     except ValueError:
         allowed = "uniform, counts, estimated, or numbers, as in 0.9,0.1"
         _validate.fail("--class-prior", allowed, repr(text))

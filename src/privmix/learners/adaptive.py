@@ -25,7 +25,7 @@ from privmix.learners.shares import (
     ClassPrior,
     ClassWeight,
     PriorClassifier,
-    Sizes,
+    known_sizes,
     prediction_prior,
 )
 from privmix.mechanism import ResidualConfig
@@ -71,7 +71,7 @@ class AdaptiveClassifier(PriorClassifier):
     estimates of this agree on (see ``privmix.learners.round_balance``), as far as it varies by more than
     noise: with many classes of like sizes nothing. Of two classes it is where predictions average the classes'
     shares in the population that explains the rounds (``privmix.learners.round_population``). Class counts that
-    the release has paid for replace the shares that the rounds show, and a ``class_prior`` replaces both.
+    the release has paid for, or a public ``Schema.class_balance``, replace the shares that the rounds show, and a ``class_prior`` replaces both.
 
     **Other targets.** Soft labels are learnt as classes are, several labels by their own sigmoids; neither
     has a prior to be changed, and what clipping takes from rare ones is not given back. Numbers:
@@ -136,8 +136,8 @@ def learn_rounds(
         # The scale of several labels is in their logits, whose sigmoids are probabilities by themselves.
         several = scale if target == "multilabel" else 1.0
         return Learnt(several * coef, np.zeros(len(coef)), scale / several, None, None)
-    counted = getattr(published.preprocessor, "counted", None)
-    sizes = None if counted is None else Sizes.of(*counted).shares
+    known = known_sizes(release)
+    sizes = None if known is None else known.shares
     balance = _balanced(published, model, pairs, scale * weights)
     if balance is not None and release.num_classes == 2:
         shares = balance.shares if sizes is None else sizes

@@ -99,14 +99,14 @@ def calibrate(
     margin = float(np.mean([part.margin for part in parts]))
     believed = float(np.mean([_believed_margin(part.rule) for part in parts]))
     # Folds that train on each other's rows count every pair of them twice, hence the 2.
-    noise = 2 * float(np.mean([part.error**2 for part in parts])) / len(parts)
-    if not (margin > 0 and believed > 0 and noise < margin**2):
+    noise = 2 * float(np.mean([part.error * part.error for part in parts])) / len(parts)
+    if not (margin > 0 and believed > 0 and noise < margin * margin):
         return nothing
     share = min(margin / believed, 1.0)
     between = float((rule.means**2 @ rule.class_weights).mean())
     spread = _spread(parts, share**2 * between)
     # The margin is shrunk by its error as James and Stein would.
-    attenuation = (1 - noise / margin**2) * share
+    attenuation = (1 - noise / (margin * margin)) * share
     means = attenuation * (rule.means + np.reshape(rule.intercept, (-1, 1)))
     scale, loss = _best_scale(means, spread * rule.covariance, shares, rule.largest_scale)
     return Calibration(scale, attenuation, loss)

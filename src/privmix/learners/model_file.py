@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import uuid
 from pathlib import Path
@@ -276,10 +277,11 @@ def _fill_network(
     tensors: dict[str, np.ndarray],
 ) -> None:
     torch = require_torch()
-    if header.image_shape is None or int(np.prod(header.image_shape)) != header.num_features:
+    if header.image_shape is None or math.prod(header.image_shape) != header.num_features:
         _validate.fail(
             f"{position}.image_shape", f"{header.num_features} numbers", header.image_shape
         )
+    _validate.size("num_features", header.num_features, position=f"{position}.num_features")
     model.center_ = np.zeros(header.num_features, np.float32)
     model.scale_ = np.float32(1.0)
     if {"center", "scale"} <= set(tensors):
@@ -290,12 +292,15 @@ def _fill_network(
             allowed = f"center of {header.num_features} finite float32 numbers, one scale above 0"
             _validate.fail(position, allowed, "others")
         model.center_, model.scale_ = center, np.float32(scale[0])
-    module = dpmix_network(header.image_shape, len(header.classes))
+    # Shapes first, without memory: a file may state an image of any size.
+    with torch.device("meta"):
+        module = dpmix_network(header.image_shape, len(header.classes))
     state = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     found = {name.removeprefix(_NETWORK): value for name, value in tensors.items()}
     same = {name: value.shape for name, value in found.items()} == state
     if not same or not all(np.isfinite(value).all() for value in found.values()):
         _validate.fail(position, "the finite tensors of DPMix's network", "others")
+    module = dpmix_network(header.image_shape, len(header.classes))
     module.load_state_dict({name: torch.from_numpy(value) for name, value in found.items()})
     model.image_shape, model.module_ = header.image_shape, module.eval()
     model.classes_ = np.array(header.classes)

@@ -227,7 +227,11 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
             self.classes_ = np.array(release.classes)
             self._remember(release)
             held = self._checked_validation(public_validation)
-            self._train(module, features.reshape(-1, *shape), targets, held)
+            features = features.reshape(-1, *shape)
+            self._train(module, features, targets, held)
+        if not np.isfinite(self._outputs(module, features[:_PREDICT_BATCH])).all():
+            allowed = "one at which logits stay finite"
+            _validate.fail("learning_rate", allowed, self.learning_rate)
         self.module_ = module.cpu().eval()
         return self
 

@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from privmix import _validate
 from privmix.learners.adaptive import round_shares
-from privmix.learners.base import HybridLike, Matrix, ReleaseLike, Vector, target_of
+from privmix.learners.base import (
+    HybridLike,
+    Matrix,
+    ReleaseLike,
+    Vector,
+    facts_of,
+    target_of,
+)
 from privmix.learners.class_means import Offsets
 from privmix.learners.discriminant import residual_spectrum
 from privmix.learners.moments import RowMoments, class_means
@@ -170,7 +177,7 @@ def class_prior(
     """Return the classes' probabilities, and where they are from.
 
     ``given`` is K numbers, ``counts``, ``estimated``, ``equal`` or None: counts if the release has
-    them, else estimated from label weights, else equal.
+    them, else the public shares of the schema, else estimated from label weights or rounds, else equal.
     """
     count = release.num_classes
     if given is not None and not isinstance(given, str):
@@ -182,12 +189,15 @@ def class_prior(
         return prior / total, "given"
     preprocessor = getattr(release, "preprocessor", None)
     counts = None if preprocessor is None else preprocessor.class_counts
+    stated = getattr(facts_of(release), "class_balance", None)
     if isinstance(given, str):
         _validate.one_of("class_prior", given, ("counts", "estimated", "equal"))
     if given == "counts" or (given is None and counts is not None):
         if counts is None:
             _validate.fail("class_prior", "a release whose preprocessing has class counts", given)
         return _shares(np.asarray(counts, dtype=np.float64)), "counts"
+    if given is None and isinstance(stated, tuple):
+        return _shares(np.asarray(stated, dtype=np.float64)), "public"
     mixed = release.design in MIXED_DESIGNS
     counting = release.design == "adaptive" and intercept_of(release) is not None
     if given == "estimated" and not (mixed or counting):

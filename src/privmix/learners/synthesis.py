@@ -45,7 +45,8 @@ _PILOT_PER_CLASS = 256
 # With more classes than this, a table's shares are matched for all of them together.
 _MOST_GROUPS = 16
 _PILOT_STREAM = 2**40
-_SEEDS = 2**63
+# One word of the generator's: of longer seeds some would share their words with a later stretch of others.
+_SEEDS = 2**32 - 1
 # Numbers whose spread nothing shows are spread until this share of them leaves the bounds.
 _BEYOND_BOUNDS = 0.05
 
@@ -74,8 +75,9 @@ class SyntheticFacts(FrozenModel):
         label_columns: Names of the label columns.
         num_records: How many records were asked for.
         seed: Of the draw.
-        class_prior: Where the classes' shares are from: ``given``, ``counts``, ``estimated`` from
-            label weights, ``equal``; None for targets that are no classes.
+        class_prior: Where the classes' shares are from: ``given``, ``counts``, ``public`` of the
+            schema's ``class_balance``, ``estimated`` from label weights or rounds, ``equal``; None for
+            targets that are no classes.
         space: ``table``: rows with the schema's columns; ``features``: vectors as they were given to
             the release; ``preprocessed``: vectors as they were mixed, since a step cannot be undone:
             apply the release's ``preprocessor`` to records to classify.
@@ -195,10 +197,10 @@ def synthesize(
     Args:
         release: A release, or its folder, of any design.
         num_records: How many records to draw; nothing to do with how many there were.
-        seed: Any integer from 0 on. The same release, number and seed give the same bits on one machine.
+        seed: An integer from 0 to 2^32 - 1. The same release, number and seed give the same bits on one machine.
         class_prior: Shares of the classes: K numbers; ``counts`` that the release has paid for;
-            ``estimated`` from label weights; ``equal``; None takes the first of these that the release
-            allows.
+            ``estimated`` from label weights or rounds; ``equal``; None takes the first of these that
+            the release allows, and the schema's ``class_balance``, if it states shares, before estimates.
         label: Name of the label column, where there is one.
 
     Returns:
@@ -276,7 +278,7 @@ class Synthesizer:
         release = self.release
         if self._target == "class":
             _validate.one_of("release.design", release.design, (*DESIGNS, "adaptive"))
-            given = prior if prior is None or isinstance(prior, str) else np.asarray(prior, float)
+            given = prior if prior is None or isinstance(prior, str) else _numbers(prior)
             shares, self._prior_source = class_prior(release, given)
             if release.design == "adaptive":
                 return round_model(release, shares)
@@ -446,6 +448,13 @@ class Synthesizer:
             extractor=None if certificate is None else certificate.extractor,
             privmix_version=version("privmix"),
         )
+
+
+def _numbers(prior: ArrayLike) -> NDArray[np.float64]:
+    try:
+        return np.asarray(prior, dtype=np.float64)
+    except (TypeError, ValueError):
+        _validate.fail("class_prior", "numbers, one a class", type(prior).__name__)
 
 
 def _within(offset: Matrix, directions: Matrix) -> float:

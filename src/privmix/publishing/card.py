@@ -154,6 +154,9 @@ def _describe(config: TableConfig, schema: Schema) -> str:
         layout = f", {config.rows_per_class} {rows} of each class in the order of the classes"
     if isinstance(config, ResidualConfig):
         layout = f", {config.num_rounds} rounds of one row a class in the order of the classes"
+    if isinstance(probs := getattr(config, "class_prob", None), tuple):
+        shares = ", ".join(f"{prob:.6g}" for prob in probs)
+        layout = f", classes open in shares of {shares} of them"
     noise = config.published_stddev(schema.feature_clip_norm, "feature")
     return (
         f"- {config.num_mixtures} rows (`{config.design}`{layout}), divided by "
