@@ -184,7 +184,7 @@ def test_random_weights_have_more_noise_at_one_cost():
     random = figures(blobs(), "alpha 0.5", 4.0, 16, 8.0, given)
     assert average["certified"] == pytest.approx(random["certified"], rel=0.01)
     assert random["noise"] == pytest.approx(4 * average["noise"], rel=0.01)
-    assert average["kl"] > random["kl"]
+    assert average["kl"] > 60  # of 100 on blobs that hardly overlap; chance is below 50
 
 
 def test_renyi_rows_have_more_noise_than_those_of_the_central_limit():
