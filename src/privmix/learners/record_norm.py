@@ -33,3 +33,17 @@ def intercept_of(release: ReleaseLike) -> float | None:
     if last is None or last.step != "intercept":
         return None
     return float(np.sqrt(last.share) * release.feature_clip_norm)
+
+
+def length_coordinate(release: ReleaseLike) -> int | None:
+    """Return the position of the constant that shows how much a record was scaled, or None.
+
+    It stood behind all records alike before they were scaled to one norm.
+    """
+    preprocessor = getattr(release, "preprocessor", None)
+    steps = () if preprocessor is None else preprocessor.steps
+    names = [step.step for step in steps if step.step != "class_counts"]
+    last = release.num_features - 1
+    if names[-1:] == ["intercept"]:
+        names, last = names[:-1], last - 1
+    return last if names[-2:] == ["intercept", "unit_norm"] else None

@@ -11,7 +11,7 @@ from privmix.learners.adaptive import learn_rounds
 from privmix.learners.base import Matrix, ReleaseLike, Vector
 from privmix.learners.moments import RowMoments
 from privmix.learners.record_model import ClassModel, scaled_to_trace
-from privmix.learners.record_norm import common_norm, intercept_of
+from privmix.learners.record_norm import common_norm, intercept_of, length_coordinate
 from privmix.learners.round_means import Spread, matched_offsets
 from privmix.publishing.release import Release
 from privmix.theory.spectrum import signal_variances
@@ -23,6 +23,8 @@ _SHARE_ERROR = 0.02
 _MOST_ROUNDS = 5
 # No population has more of its variance between classes, or less, however the noise falls.
 _SHARES = (0.02, 0.9)
+# Records' lengths vary by about this share of their mean.
+_LENGTHS_VARIATION = 0.2
 
 
 class _ClassSums(NamedTuple):
@@ -73,7 +75,7 @@ def round_model(release: ReleaseLike, prior: Vector) -> ClassModel:
     constant = intercept_of(release)
     if constant is not None:
         width -= 1
-        mean = gram[-1, :-1] / constant
+        mean = _mean_record(gram, noise, rows.count, constant, length_coordinate(release))
     weights = learn_rounds(release, None, None).coef[:, :width]
     weights = weights - prior @ weights
     covariance = gram[:width, :width] - np.outer(mean, mean)
@@ -102,6 +104,33 @@ def round_model(release: ReleaseLike, prior: Vector) -> ClassModel:
     rest, axes = np.linalg.eigh(np.diag(variances) - explained * (along.T * prior) @ along)
     stddevs = np.sqrt(scaled_to_trace(np.maximum(rest, 0.0), trace - between))
     return ClassModel(prior, mean + offsets, stddevs, basis @ axes, norm)
+
+
+def _mean_record(
+    gram: Matrix, noise: float, num_rows: int, constant: float, lengths: int | None
+) -> Vector:
+    """Return the mean of records whose last coordinate is a constant.
+
+    Records are centred before they are scaled, as a rule, so that their mean is short and its noise may be
+    longer: it is shrunk by what its square has beyond that noise (James and Stein 1961).
+
+    A constant from before the scaling is not centred, and varies little: its root mean square shows its mean
+    as well, up to its own variation, and with less noise. Both are weighed by their errors.
+    """
+    mean = gram[-1, :-1] / constant
+    diagonal = np.diag(gram)
+    errors = diagonal[:-1] * diagonal[-1] / (num_rows * constant**2)
+    centred = np.arange(len(mean)) != (-1 if lengths is None else lengths)
+    square = float((mean[centred] ** 2).sum())
+    gain = max(1 - float(errors[centred].sum()) / max(square, _TINY), 0.0)
+    shrunk = np.where(centred, gain, 1.0) * mean
+    if lengths is not None:
+        total = diagonal[lengths]
+        root = np.sqrt(max(total - noise, _TINY) / (1 + _LENGTHS_VARIATION**2))
+        error = total**2 / (2 * num_rows * root**2) + (_LENGTHS_VARIATION**2 * root) ** 2
+        share = error / (error + errors[lengths])
+        shrunk[lengths] = share * mean[lengths] + (1 - share) * root
+    return np.asarray(shrunk)
 
 
 def _scaled(offsets: Matrix, prior: Vector, between: float) -> Matrix:

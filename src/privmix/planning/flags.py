@@ -188,7 +188,7 @@ def make_plan(
         preprocessing,
         **target,
         unit=unit,
-        class_balance=None if schema is None else schema.class_balance,
+        schema=schema,
     )
     steps = fix_steps(steps, **target, unit=unit)
     left = sizes | {"num_features": width_after(steps, sizes["num_features"])}

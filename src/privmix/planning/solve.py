@@ -38,8 +38,8 @@ from privmix.planning.options import (
 )
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes, whole_event
 from privmix.planning.rule import TUNED_DESIGNS, counts_share, recommend_design
-from privmix.preprocess import ClassCounts, Step, charged, plan_steps
-from privmix.schema import ClassBalance, Schema
+from privmix.preprocess import ClassCounts, Intercept, Step, UnitNorm, charged, plan_steps
+from privmix.schema import Schema
 
 _MOST_MIXTURES = 10**8
 
@@ -130,9 +130,8 @@ def plan_release(
     assert target_epsilon is not None
     target = {"target_epsilon": target_epsilon, "target_delta": target_delta}
     steps = None if preprocessing is None else _checked_steps(preprocessing)
-    balance = schema.class_balance
     design, options, steps = choose_design(
-        sizes, design, options, steps, **target, unit=unit, class_balance=balance
+        sizes, design, options, steps, **target, unit=unit, schema=schema
     )
     steps = fix_steps(steps, **target, unit=unit)
     config = calibrate_config(
@@ -175,7 +174,7 @@ def choose_design(
     target_epsilon: float,
     target_delta: float,
     unit: PrivacyUnit = RECORD,
-    class_balance: ClassBalance = None,
+    schema: Schema | None = None,
 ) -> tuple[Design, DesignOptions, tuple[Step, ...]]:
     """Replace ``auto`` by a design with options, and None by steps; what is given stays.
 
@@ -190,7 +189,8 @@ def choose_design(
         target_epsilon: Largest epsilon allowed.
         target_delta: Its delta.
         unit: Whose presence is protected.
-        class_balance: As the schema has it; see ``privmix.planning.rule.counts_share``.
+        schema: Where there is one: its ``class_balance`` decides whether classes are counted
+            (``privmix.planning.rule.counts_share``), and records of a table keep their lengths.
 
     """
     named = None if design == "auto" else design
@@ -237,9 +237,23 @@ def choose_design(
     steps = best.preprocessing
     if best.design in ("hybrid", "stratified") and sizes.get("target", "class") == "class":
         n, k = sizes["num_records"], sizes["num_classes"]
-        share = counts_share(n, k, gdp_mu_from(epsilon, target_delta), class_balance)
+        balance = None if schema is None else schema.class_balance
+        share = counts_share(n, k, gdp_mu_from(epsilon, target_delta), balance)
         steps = steps if share is None else (ClassCounts(budget_share=share), *steps)
-    return best.design, chosen, steps
+    return best.design, chosen, _with_lengths(steps) if _is_rows(schema) else steps
+
+
+def _is_rows(schema: Schema | None) -> bool:
+    """Whether records are rows of a table, column by column: how large their values are matters."""
+    return schema is not None and schema.table is not None and schema.table.fourier is None
+
+
+def _with_lengths(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Put a constant behind records before they are scaled to one norm: it shows by how much."""
+    found: list[Step] = []
+    for step in steps:
+        found += [Intercept(), step] if isinstance(step, UnitNorm) else [step]
+    return tuple(found)
 
 
 def width_after(steps: tuple[Step, ...], num_features: int) -> int:

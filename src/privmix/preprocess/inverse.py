@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,9 @@ from privmix.preprocess.steps import (
     ClassCounts,
     Intercept,
     PublicStatistics,
+    Step,
     UnitNorm,
+    step_facts,
 )
 
 Matrix = NDArray[np.float64]
@@ -32,12 +35,15 @@ class Stretch:
         offset: (d,).
         scale: (d,), above 0.
         is_direction: Whether z was then scaled to the clip norm, so that only its direction is left.
+        constant: What stood behind z before it was scaled, if anything: it has shrunk as z has, so
+            that the length is not lost.
 
     """
 
     offset: Vector
     scale: Vector
     is_direction: bool
+    constant: float | None = None
 
 
 @dataclass(frozen=True)
@@ -60,38 +66,40 @@ class Inverse:
         """Return the inverse, or None where a step drops directions: a projection or a selection."""
         if not all(isinstance(step, _UNDONE) for step in preprocessor.steps):
             return None
-        width = preprocessor.num_inputs
-        offset, scale, direction = np.zeros(width), np.ones(width), False
+        steps, facts = preprocessor.steps, preprocessor.facts
+        widths = [seen.num_features for seen in step_facts(steps, facts)]
         found = []
-        for number, step in enumerate(preprocessor.steps):
-            if isinstance(step, Intercept) and number != len(preprocessor.steps) - 1:
-                return None
-        for step, result in zip(
-            reversed(preprocessor.steps), reversed(preprocessor.results), strict=True
-        ):
-            if isinstance(step, Intercept):
-                scale = scale / np.sqrt(1 - step.share)
-            elif isinstance(step, UnitNorm):
-                found.append(Stretch(offset, scale, direction))
-                offset, scale, direction = np.zeros(width), np.ones(width), True
-            elif isinstance(step, Center):
-                offset = offset + result["mean"]
-            elif isinstance(step, PublicStatistics):
-                stddev = np.array(step.stddev or 1.0)
-                offset, scale = np.array(step.mean) + stddev * offset, stddev * scale
-        found.append(Stretch(offset, scale, direction))
-        return cls(tuple(found), preprocessor.facts.clip_norm)
+        current = Stretch(np.zeros(widths[-1]), np.ones(widths[-1]), is_direction=False)
+        for number in reversed(range(len(steps))):
+            step, width = steps[number], widths[number]
+            if isinstance(step, UnitNorm):
+                found.append(current)
+                current = Stretch(np.zeros(width), np.ones(width), is_direction=True)
+            elif isinstance(step, Intercept):
+                is_scaled = isinstance((*steps, None)[number + 1], UnitNorm)
+                if not is_scaled and number != len(steps) - 1:
+                    return None
+                constant = np.sqrt(step.share) * facts.clip_norm if is_scaled else None
+                scale = current.scale[:width] / np.sqrt(1 - step.share)
+                current = replace(
+                    current, offset=current.offset[:width], scale=scale, constant=constant
+                )
+            else:
+                current = _before(step, preprocessor.results[number], current)
+        found.append(current)
+        return cls(tuple(found), facts.clip_norm)
 
     @property
     def loses_lengths(self) -> bool:
         """Whether records were scaled to one norm, so that their lengths before it are unknown."""
-        return self.stretches[-1].is_direction
+        return self.stretches[-1].is_direction and self.stretches[-1].constant is None
 
     def undo(self, rows: Matrix, radius: float | None = None) -> Matrix:
         """Return the vectors that the steps make ``rows`` of.
 
         Args:
-            rows: (count, d) vectors as they were mixed, without the constant of an intercept.
+            rows: (count, d) vectors as they were mixed, without the constant of an intercept that
+                comes last.
             radius: Length of a record less its centre, for the first stretch, where lengths are
                 lost. None: records are taken to have the clip norm before the steps as well, as
                 those of most extractors have. Then undoing is exact for records that do.
@@ -102,13 +110,24 @@ class Inverse:
         """
         for number, stretch in enumerate(self.stretches):
             last = number == len(self.stretches) - 1
-            if not stretch.is_direction:
+            if stretch.constant is not None:
+                rows = self._with_length(stretch, rescaled(rows, self.clip_norm))
+            elif not stretch.is_direction:
                 rows = stretch.offset + stretch.scale * rows
             elif last and radius is not None:
                 rows = stretch.offset + radius * stretch.scale * rescaled(rows, 1.0)
             else:
                 rows = self._on_sphere(stretch, rescaled(rows, 1.0))
         return clipped(rows, self.clip_norm)
+
+    def _with_length(self, stretch: Stretch, rows: Matrix) -> Matrix:
+        """Undo a scaling by what has become of the constant.
+
+        Vectors were no longer than the clip norm with the constant among them, so that it has not shrunk.
+        """
+        assert stretch.constant is not None
+        growth = np.maximum(rows[:, -1:] / stretch.constant, 1.0)
+        return np.asarray(stretch.offset + stretch.scale * rows[:, :-1] / growth)
 
     def _on_sphere(self, stretch: Stretch, directions: Matrix) -> Matrix:
         """Go from the offset along a direction until the clip norm is reached.
@@ -123,6 +142,17 @@ class Inverse:
             * directions,
             self.clip_norm,
         )
+
+
+def _before(step: Step, result: Mapping[str, Any], stretch: Stretch) -> Stretch:
+    """Return a stretch with one more step in front that moves or scales coordinates."""
+    if isinstance(step, Center):
+        return replace(stretch, offset=stretch.offset + result["mean"])
+    if isinstance(step, PublicStatistics):
+        stddev = np.array(step.stddev or 1.0)
+        offset = np.array(step.mean) + stddev * stretch.offset
+        return replace(stretch, offset=offset, scale=stddev * stretch.scale)
+    return stretch
 
 
 def radii(offset: Vector, directions: Matrix, norm: float) -> Vector:
