@@ -17,6 +17,7 @@ from privmix.features.tabular import TabularExtractor
 from privmix.learners.synthesis import Synthesizer
 from privmix.learners.synthetic_file import write_synthetic
 from privmix.planning.plan import ReleasePlan
+from privmix.planning.solve import width_after
 from privmix.preprocess import Center, ClassCounts, Intercept, RandomProjection, UnitNorm
 
 # Releases of tests protect nobody, and say so.
@@ -28,9 +29,15 @@ def centred(noise=0.5):
     return (Center(noise_multiplier=noise), UnitNorm())
 
 
+def with_lengths(noise=0.5):
+    return (Center(noise_multiplier=noise), Intercept(), UnitNorm())
+
+
 def planned(schema, design, noise, steps, **options):
     plan = make_plan(schema, design, noise, **options)
-    return ReleasePlan.for_config(plan.mechanism, 1e-5, schema, steps)
+    width = width_after(steps, schema.num_features)
+    mechanism = plan.mechanism.model_copy(update={"num_features": width})
+    return ReleasePlan.for_config(mechanism, 1e-5, schema, steps)
 
 
 def make_release(tmp_path, design="hybrid", *, steps=(), noise=LITTLE_NOISE, count=600, **options):
@@ -109,7 +116,7 @@ def test_any_design_serves_a_learner_that_knows_nothing_of_noise(tmp_path, desig
         assert np.allclose(features[labels == k].mean(0), x[y == k].mean(0), atol=0.25)
 
 
-@pytest.mark.parametrize("steps", [(), centred()])
+@pytest.mark.parametrize("steps", [(), centred(), with_lengths()])
 def test_a_table_gets_its_columns_back(tmp_path, steps):
     release, real, real_labels = table_release(tmp_path, steps)
     made = privmix.synthesize(release, 3000, seed=1, label="died")
@@ -134,6 +141,38 @@ def test_a_table_gets_its_columns_back(tmp_path, steps):
     found = LogisticRegression(max_iter=500).fit(made.features, made.labels)
     test = TabularExtractor(release.schema.table).transform(real)
     assert found.score(test, real_labels) > 0.85
+
+
+@pytest.mark.parametrize("design", ["adaptive", "hybrid"])
+def test_columns_of_the_default_steps_are_spread_as_they_were(tmp_path, design):
+    schema = privmix.Schema.from_json(json.dumps(TABLE))
+    target = {"target_epsilon": 60, "target_delta": 1e-5}
+    plan = privmix.plan_release(schema, design=design, **target)
+    real, labels = make_table()
+    options = {"out": tmp_path / "r", "test_seed": 1, "extractor": TabularExtractor(schema.table)}
+    made = privmix.synthesize(privmix.release(real, labels, plan, **options), 4000, seed=1)
+    assert made.facts.lengths == "known"
+    frame = made.to_pandas()
+    days = [part["seen"].dropna().astype("int64") for part in (frame, real)]
+    for mine, theirs in ((frame["age"], real["age"]), days):
+        assert abs(mine.mean() - theirs.mean()) < 0.25 * theirs.std()
+        assert 0.8 < mine.std() / theirs.std() < 1.25
+
+
+def test_whole_numbers_stay_whole(tmp_path):
+    age, *others = json.loads(json.dumps(TABLE["table"]["columns"]))
+    age |= {"integer": True, "lower": 17.5, "nullable": False}
+    table = TABLE | {"table": {"columns": [age, *others]}}
+    schema = privmix.Schema.from_json(json.dumps(table))
+    frame, labels = make_table()
+    frame["age"] = frame["age"].fillna(40).round().astype(int)
+    options = {"test_seed": 1, "extractor": TabularExtractor(schema.table)}
+    plan = planned(schema, "signed", LITTLE_NOISE, (), mix_size=20, num_mixtures=500)
+    made = privmix.synthesize(
+        privmix.release(frame, labels, plan, out=tmp_path / "r", **options), 500
+    )
+    ages = made.to_pandas()["age"]
+    assert ages.dtype == np.int64 and ages.between(18, 98).all() and ages.nunique() > 10
 
 
 def test_a_table_of_numbers_whose_spread_is_lost_says_so_and_stays_within_its_bounds(tmp_path):

@@ -13,6 +13,7 @@ from privmix import InvalidInputError, ReleasePlan, Schema, plan_release
 from privmix.accounting import account, event_gdp_mu
 from privmix.planning.rule import recommend_design
 from privmix.planning.solve import choose_design, configure, solve_config
+from privmix.preprocess import Intercept
 
 
 def gdp_mu(event) -> float:
@@ -217,6 +218,20 @@ def test_each_option_that_is_not_given_is_as_auto_would_have_it(design, name, va
     _, options, steps = choose_design(BANKING, design, {name: value}, None, **target)
     assert options == {**best.options, name: value}
     assert steps == best.preprocessing
+
+
+@pytest.mark.parametrize("fourier", [False, True])
+def test_rows_of_a_table_keep_their_lengths(fourier):
+    """Random Fourier features all have one length; numbers of a column are more or less."""
+    table = {"columns": [{"name": f"c{j}", "type": "boolean"} for j in range(40)]}
+    if fourier:
+        table["fourier"] = {"num_features": 64}
+    facts = {"classes": list(range(4)), "num_records": 10_000, "table": table}
+    schema = Schema.from_json(json.dumps(facts))
+    plan = plan_release(schema, target_epsilon=1.0, target_delta=1e-5)
+    names = [step.step for step in plan.preprocessing]
+    assert names == ["center", *([] if fourier else ["intercept"]), "unit_norm", "intercept"]
+    assert plan.preprocessing[-1] == Intercept()
 
 
 def test_a_design_named_by_hand_keeps_what_is_given():

@@ -101,7 +101,6 @@ TOGETHER = {
     "planning/flags": "planning/test_plan.py",
     "planning/notebook": "cli/test_predict.py",
     "planning/recheck": "test_engine.py",
-    "preprocess/inverse": "learners/test_synthesis.py",
     "preprocess/steps": "preprocess/test_preprocessor.py",
     # The folder of a release is tested by verification and by those who tamper with it.
     "publishing/allowed_signers": "publishing/test_signature.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -170,7 +171,7 @@ def _values(choice: _Choice, vectors: Matrix, groups: Indices) -> pa.Array:
         numbers = lower / 2 + upper / 2 + scaled * (upper / 2 - lower / 2)
         numbers = np.clip(numbers, lower, upper)
         if isinstance(column, NumericColumn):
-            return pa.array(numbers, mask=missing)
+            return _numbers(column, numbers, missing)
         return _times(column, numbers, missing)
     last = len(column.categories) - 1
     return _texts(column.categories, np.rint((scaled + 1) / 2 * last).astype(np.int64), missing)
@@ -187,6 +188,13 @@ def _texts(categories: tuple[str, ...], index: Indices, missing: NDArray[np.bool
 def _is_integer(text: str) -> bool:
     digits = text.removeprefix("-")
     return digits.isascii() and digits.isdigit() and len(text) < 18 and str(int(text)) == text
+
+
+def _numbers(column: NumericColumn, numbers: Matrix, missing: NDArray[np.bool_]) -> pa.Array:
+    if not column.integer:
+        return pa.array(numbers, mask=missing)
+    whole = np.clip(np.rint(numbers), math.ceil(column.lower), math.floor(column.upper))
+    return pa.array(whole.astype(np.int64), mask=missing)
 
 
 def _times(column: DatetimeColumn, seconds: Matrix, missing: NDArray[np.bool_]) -> pa.Array:

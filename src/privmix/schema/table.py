@@ -27,6 +27,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 _LARGEST_TABLE = 1_000_000
 _MOST_BINS = 1024
+_LARGEST_INTEGER = 2**53  # up to which floating point has all
 ENCODINGS = (
     "utf-8",
     "utf-16",
@@ -149,6 +150,7 @@ class NumericColumn(_Column):
         num_bins: Bins beside the number, for effects that do not rise or fall all the way; or none. Their
             middles divide [lower, upper] evenly, the first and the last on the bounds. A value is shared by
             the two bins between whose middles it lies, the nearer having more of it: 1 in all.
+        integer: Whether all numbers are whole: synthetic ones are then as well. Vectors do not depend on it.
 
     """
 
@@ -157,8 +159,9 @@ class NumericColumn(_Column):
     upper: float
     symbols: tuple[str, ...] = ()
     num_bins: int | None = None
+    integer: bool = False
 
-    _omitted_if_default: ClassVar[tuple[str, ...]] = ("symbols", "num_bins")
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ("symbols", "num_bins", "integer")
 
     @field_validator("symbols", mode="before")
     @classmethod
@@ -173,6 +176,10 @@ class NumericColumn(_Column):
     def _check_order(self) -> NumericColumn:
         _validate.real(f"{self.name}.lower", self.lower, at_least=-1e30, at_most=1e30)
         _validate.real(f"{self.name}.upper", self.upper, above=self.lower, at_most=1e30)
+        beyond = max(-self.lower, self.upper) > _LARGEST_INTEGER
+        if self.integer and (beyond or math.floor(self.upper) < math.ceil(self.lower)):
+            allowed = "bounds within 2^53 that have a whole number between them"
+            _validate.fail(f"{self.name}.integer", allowed, f"{self.lower} to {self.upper}")
         if self.num_bins is not None:
             name = f"{self.name}.num_bins"
             _validate.integer(name, self.num_bins, at_least=2, at_most=_MOST_BINS)
