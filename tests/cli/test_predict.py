@@ -57,7 +57,7 @@ def run(*words: object, code: int = 0) -> str:
 def test_counts_are_planned_where_class_sums_do_not_show_sizes(table):
     folder, *_ = table
     steps = privmix.Release(folder / "r").certificate.preprocessing
-    assert [step.step for step in steps] == ["class_counts", "center", "unit_norm"]
+    assert [step.step for step in steps] == ["class_counts", "center", "intercept", "unit_norm"]
 
 
 def test_a_model_takes_the_frames_that_its_extractor_takes(table):

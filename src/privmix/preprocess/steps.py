@@ -380,7 +380,9 @@ class UnitNorm(_Step):
 
 
 class Intercept(_Step):
-    """Append a constant to every record, so that what is linear in it has an intercept.
+    """Append a constant to every record: last, so that what is linear in it has an intercept.
+
+    Before :class:`UnitNorm` it shows by how much a record was scaled, so that lengths are not lost.
 
     Public: features are scaled by sqrt(1 - share), and sqrt(share) clip norms follow, so that the
     clip norm holds. A record replaced by zero stays zero.
