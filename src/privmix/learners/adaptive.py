@@ -18,6 +18,7 @@ from privmix.learners.base import (
     refuse_numbers,
 )
 from privmix.learners.class_vectors import Pull, no_pull, pull_towards
+from privmix.learners.mean_record import mean_record
 from privmix.learners.record_norm import common_norm, intercept_of
 from privmix.learners.round_balance import Balance, balance_classes, draw_scores
 from privmix.learners.round_population import matched_intercept
@@ -252,6 +253,7 @@ def _balanced(
     drawn = draw_scores(
         model,
         [*(found for found, _ in pairs), weights],
+        mean_record(release) / clip_norm,
         constant / clip_norm,
         None if norm is None else norm / clip_norm,
     )

@@ -40,13 +40,18 @@ class Balance(NamedTuple):
 
 
 def draw_scores(
-    model: PublicModel, weights: Sequence[NDArray[np.floating]], constant: float, norm: float | None
+    model: PublicModel,
+    weights: Sequence[NDArray[np.floating]],
+    mean: Vector,
+    constant: float,
+    norm: float | None,
 ) -> list[Matrix]:
     """Draw scores of records with every one of several weights; always the same draw.
 
     Args:
         model: Second moments of the records, in clip norms, and their directions.
         weights: (K, d) each, for features in clip norms; the intercept's column is the last.
+        mean: (d - 1,) the mean record, without its intercept, in clip norms.
         constant: The intercept, in clip norms.
         norm: What all records' norm is without it, or None.
 
@@ -57,11 +62,12 @@ def draw_scores(
     random = np.random.Generator(np.random.PCG64(0))
     basis = model.basis
     along = random.standard_normal((_DRAWS, len(model.variances))) * np.sqrt(model.variances)
-    # A Gaussian whose last coordinate is given has the mean and the covariance of records with it.
+    # A Gaussian whose last coordinate is given has the covariance of records with it. Their mean is known better.
     last = basis[-1]
     spread = float(last**2 @ model.variances)
     if spread > 0:
-        along += np.outer(constant - along @ last, model.variances * last / spread)
+        along -= np.outer(along @ last, model.variances * last / spread)
+    along += mean @ basis[:-1]
     along -= np.outer(along @ last, last)
     if norm is not None:
         lengths = np.linalg.norm(along, axis=1, keepdims=True)

@@ -9,9 +9,10 @@ import numpy as np
 
 from privmix.learners.adaptive import learn_rounds
 from privmix.learners.base import Matrix, ReleaseLike, Vector
+from privmix.learners.mean_record import mean_record
 from privmix.learners.moments import RowMoments
 from privmix.learners.record_model import ClassModel, scaled_to_trace
-from privmix.learners.record_norm import common_norm, intercept_of, length_coordinate
+from privmix.learners.record_norm import common_norm, intercept_of
 from privmix.learners.round_means import Spread, matched_offsets
 from privmix.publishing.release import Release
 from privmix.theory.spectrum import signal_variances
@@ -23,10 +24,6 @@ _SHARE_ERROR = 0.02
 _MOST_ROUNDS = 5
 # No population has more of its variance between classes, or less, however the noise falls.
 _SHARES = (0.02, 0.9)
-# Records' lengths vary by about this share of their mean.
-_LENGTHS_VARIATION = 0.2
-# And are correlated by about this much with a coordinate: numbers with long tails make records long.
-_SKEWNESS = 0.3
 
 
 class _ClassSums(NamedTuple):
@@ -73,11 +70,9 @@ def round_model(release: ReleaseLike, prior: Vector) -> ClassModel:
     table: Any = published.tables[0]
     gram = table.mix_size / rows.count * rows.gram
     noise = table.mix_size * table.feature_noise_stddev**2
-    width, mean = release.num_features, np.zeros(release.num_features)
     constant = intercept_of(release)
-    if constant is not None:
-        width -= 1
-        mean = _mean_record(gram, noise, rows.count, constant, length_coordinate(release))
+    width = release.num_features - (constant is not None)
+    mean = np.zeros(width) if constant is None else mean_record(published)
     weights = learn_rounds(release, None, None).coef[:, :width]
     weights = weights - prior @ weights
     covariance = gram[:width, :width] - np.outer(mean, mean)
@@ -106,41 +101,6 @@ def round_model(release: ReleaseLike, prior: Vector) -> ClassModel:
     rest, axes = np.linalg.eigh(np.diag(variances) - explained * (along.T * prior) @ along)
     stddevs = np.sqrt(scaled_to_trace(np.maximum(rest, 0.0), trace - between))
     return ClassModel(prior, mean + offsets, stddevs, basis @ axes, norm)
-
-
-def _mean_record(
-    gram: Matrix, noise: float, num_rows: int, constant: float, lengths: int | None
-) -> Vector:
-    """Return the mean of records whose last coordinate is a constant.
-
-    A constant from before the scaling, at ``lengths``, is larger as a rule, and shows means with less noise,
-    though of records weighed by how much they were scaled. Its own mean is near its root mean square, since
-    it varies little. Estimates are weighed by their errors.
-
-    Records are centred before they are scaled, as a rule, so that their mean is short and its noise may be
-    longer: it is shrunk by what its square has beyond that noise (James and Stein 1961).
-    """
-    diagonal = np.diag(gram)
-    mean = gram[-1, :-1] / constant
-    errors = diagonal[:-1] * diagonal[-1] / (num_rows * constant**2)
-    centred = np.arange(len(mean)) != lengths
-    if lengths is not None:
-        signal = np.maximum(diagonal[:-1] - noise, 0.0)
-        root = np.sqrt(max(signal[lengths], _TINY) / (1 + _LENGTHS_VARIATION**2))
-        error = (
-            diagonal[lengths] ** 2 / (2 * num_rows * root**2) + (_LENGTHS_VARIATION**2 * root) ** 2
-        )
-        share = error / (error + errors[lengths])
-        mean[lengths] = share * mean[lengths] + (1 - share) * root
-        others = gram[lengths, :-1] / mean[lengths]
-        more = diagonal[:-1] * diagonal[lengths] / (num_rows * mean[lengths] ** 2)
-        more += (_SKEWNESS * _LENGTHS_VARIATION) ** 2 * signal
-        share = more / (more + errors)
-        mean = np.where(centred, share * mean + (1 - share) * others, mean)
-        errors = share * errors
-    square = float((mean[centred] ** 2).sum())
-    gain = max(1 - float(errors[centred].sum()) / max(square, _TINY), 0.0)
-    return np.where(centred, gain * mean, mean)
 
 
 def _scaled(offsets: Matrix, prior: Vector, between: float) -> Matrix:

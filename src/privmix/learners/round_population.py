@@ -25,7 +25,7 @@ from scipy.optimize import least_squares
 from scipy.special import expit
 
 from privmix.learners.base import Matrix, Vector
-from privmix.learners.moments import RowMoments
+from privmix.learners.mean_record import mean_record
 from privmix.learners.record_norm import common_norm, intercept_of
 from privmix.publishing.release import Release
 from privmix.rounds.public_model import PublicModel, Weights
@@ -129,11 +129,9 @@ def _draw(
     assert constant is not None
     clip_norm = release.feature_clip_norm
     constant /= clip_norm
-    rows = RowMoments.of(release.tables[0])
-    mean = release.tables[0].mix_size / rows.count * rows.gram[-1, :-1] / constant / clip_norm**2
+    mean = mean_record(release) / clip_norm
     second = (model.basis * model.variances) @ model.basis.T
-    last = second[:-1, -1]
-    covariance = second[:-1, :-1] - np.outer(last, last) / max(float(second[-1, -1]), _TINY)
+    covariance = second[:-1, :-1] - np.outer(mean, mean)
     variances, axes = np.linalg.eigh(covariance)
     held = variances > 1e-6 * variances.max(initial=0.0)
     variances, axes = variances[held], axes[:, held]

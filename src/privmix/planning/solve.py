@@ -235,7 +235,10 @@ def choose_design(
     if preprocessing is not None:
         return best.design, chosen, preprocessing
     steps = best.preprocessing
-    if best.design in ("hybrid", "stratified") and sizes.get("target", "class") == "class":
+    if (
+        best.design in ("hybrid", "stratified", "adaptive")
+        and sizes.get("target", "class") == "class"
+    ):
         n, k = sizes["num_records"], sizes["num_classes"]
         balance = None if schema is None else schema.class_balance
         share = counts_share(n, k, gdp_mu_from(epsilon, target_delta), balance)
