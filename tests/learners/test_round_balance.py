@@ -87,9 +87,10 @@ def test_uneven_shares_of_a_small_table_are_seen(tmp_path):
     y = rng.choice(6, 900, p=true)
     x = 0.2 * rng.standard_normal((900, 11)) + 0.3 * np.eye(6, 11)[y]
     x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1)
-    plan = privmix.plan_release(
-        make_schema(6, 11, 900), target_epsilon=1, target_delta=1e-5, design="adaptive"
-    )
+    target = {"target_epsilon": 1, "target_delta": 1e-5, "design": "adaptive"}
+    steps = privmix.plan_release(make_schema(6, 11, 900), **target).preprocessing
+    assert steps[0].step == "class_counts"  # without them rounds must tell
+    plan = privmix.plan_release(make_schema(6, 11, 900), preprocessing=steps[1:], **target)
     release = privmix.release(x, y, plan, out=tmp_path / "r", test_seed=1)
     error = np.abs(round_shares(release) - np.bincount(y) / 900).sum()
     assert error < 0.5 * np.abs(1 / 6 - true).sum()

@@ -161,7 +161,7 @@ def test_columns_of_the_default_steps_are_spread_as_they_were(tmp_path, design):
 
 def test_whole_numbers_stay_whole(tmp_path):
     age, *others = json.loads(json.dumps(TABLE["table"]["columns"]))
-    age |= {"integer": True, "lower": 17.5, "nullable": False}
+    age |= {"integer": True, "lower": 17.4, "nullable": False}
     table = TABLE | {"table": {"columns": [age, *others]}}
     schema = privmix.Schema.from_json(json.dumps(table))
     frame, labels = make_table()

@@ -47,6 +47,7 @@ STATISTICS = PublicStatistics(dataset="public 1", mean=(0.1, 0.0, 0.0, 0.2), std
         (CENTER, Intercept(), UnitNorm()),
         (CENTER, Intercept(share=0.2), UnitNorm(), Intercept()),
         (ClassCounts(noise_multiplier=1.0), CENTER, Intercept(), UnitNorm(), Intercept(share=0.3)),
+        (CENTER, Intercept(), ClassCounts(noise_multiplier=1.0), UnitNorm()),
         (STATISTICS, CENTER, Intercept(), UnitNorm()),
         (CENTER, Intercept()),
         (CENTER,),
@@ -55,22 +56,21 @@ STATISTICS = PublicStatistics(dataset="public 1", mean=(0.1, 0.0, 0.0, 0.2), std
 def test_a_constant_before_scaling_keeps_lengths(steps):
     made = preprocessor(*steps)
     rows = made.transform(vectors())
-    if isinstance(steps[-1], Intercept):
-        rows = rows[:, :-1]
     inverse = Inverse.of(made)
     assert not inverse.loses_lengths
-    # Lengths of what is undone do not matter where records were scaled.
-    scales = 0.5 if UnitNorm() in steps else 1.0
-    assert np.abs(inverse.undo(scales * rows) - vectors()).max() < 1e-12
+    assert np.abs(inverse.undo(rows) - vectors()).max() < 1e-12
+    if isinstance(steps[-1], Intercept):
+        assert np.array_equal(inverse.undo(rows[:, :-1]), inverse.undo(rows))
 
 
 def test_a_constant_that_has_grown_is_taken_as_it_was():
-    made = preprocessor(CENTER, Intercept(share=0.25), UnitNorm())
-    row = np.array(
-        [[1.0, 1.0, 1.0, 1.0, 1e-3]]
-    )  # no record's: it would be longer than the clip norm
-    found = Inverse.of(made).undo(row)
-    assert np.linalg.norm(found - MEAN) <= FACTS.clip_norm * (1 + 1e-12)
+    """No record's can have: it would have been longer than the clip norm."""
+    row = np.array([[1.0, 0.0, 0.0, 0.0, 0.5]])
+    row *= FACTS.clip_norm / np.linalg.norm(row)
+    due = MEAN + row[0, :-1] / np.sqrt(0.75)
+    due *= FACTS.clip_norm / np.linalg.norm(due)
+    inverse = Inverse.of(preprocessor(CENTER, Intercept(share=0.25), UnitNorm()))
+    assert np.allclose(inverse.undo(row), due)
 
 
 def test_without_one_lengths_are_those_asked_for():
@@ -83,7 +83,7 @@ def test_without_one_lengths_are_those_asked_for():
 @pytest.mark.parametrize(
     "steps",
     [
-        (CENTER, Intercept(), ClassCounts(noise_multiplier=1.0), UnitNorm()),
+        (Intercept(), PublicStatistics(dataset="public 1", mean=(0.1,) * 5), UnitNorm()),
         (Intercept(), Intercept()),
         (RandomProjection(num_directions=2), UnitNorm()),
     ],

@@ -8,13 +8,11 @@ import numpy as np
 
 from privmix.learners.base import Vector
 from privmix.learners.moments import RowMoments
-from privmix.learners.record_norm import intercept_of, length_coordinate
+from privmix.learners.record_norm import LENGTHS_VARIATION, intercept_of, scaled_constant
 from privmix.publishing.release import Release
 
 _TINY = float(np.finfo(float).tiny)
-# Records' lengths vary by about this share of their mean.
-_LENGTHS_VARIATION = 0.2
-# And are correlated by about this much with a coordinate: numbers with long tails make records long.
+# Lengths are correlated by about this much with a coordinate: numbers with long tails make records long.
 _SKEWNESS = 0.3
 
 
@@ -23,14 +21,14 @@ def mean_record(release: Release) -> Vector:
 
     Their products with the intercept, a constant, show it.
 
-    A constant from before they were scaled, at ``length_coordinate``, is larger as a rule, and shows means with
+    A constant from before they were scaled, at ``scaled_constant``, is larger as a rule, and shows means with
     less noise, though of records weighed by how much they were scaled. Its own mean is near its root mean
     square, since it varies little. Estimates are weighed by their errors.
 
     Records are centred before they are scaled, as a rule, so that their mean is short and its noise may be
     longer: it is shrunk by what its square has beyond that noise (James and Stein 1961).
     """
-    constant, lengths = intercept_of(release), length_coordinate(release)
+    constant, scaled = intercept_of(release), scaled_constant(release)
     assert constant is not None
     table: Any = release.tables[0]
     rows = RowMoments.of(table)
@@ -39,22 +37,25 @@ def mean_record(release: Release) -> Vector:
     diagonal = np.diag(gram)
     mean = gram[-1, :-1] / constant
     errors = diagonal[:-1] * diagonal[-1] / (rows.count * constant**2)
-    centred = np.arange(len(mean)) != lengths
-    if lengths is not None:
+    centred = np.ones(len(mean), dtype=bool)
+    if scaled is not None:
+        at = scaled.position
+        centred[at] = False
         signal = np.maximum(diagonal[:-1] - noise, 0.0)
-        root = np.sqrt(max(signal[lengths], _TINY) / (1 + _LENGTHS_VARIATION**2))
-        error = (
-            diagonal[lengths] ** 2 / (2 * rows.count * root**2)
-            + (_LENGTHS_VARIATION**2 * root) ** 2
-        )
-        share = error / (error + errors[lengths])
-        mean[lengths] = share * mean[lengths] + (1 - share) * root
-        others = gram[lengths, :-1] / mean[lengths]
-        more = diagonal[:-1] * diagonal[lengths] / (rows.count * mean[lengths] ** 2)
-        more += (_SKEWNESS * _LENGTHS_VARIATION) ** 2 * signal
-        share = more / (more + errors)
-        mean = np.where(centred, share * mean + (1 - share) * others, mean)
-        errors = share * errors
+        bounds = scaled.least, scaled.most
+        root = float(np.clip(np.sqrt(signal[at] / (1 + LENGTHS_VARIATION**2)), *bounds))
+        error = diagonal[at] ** 2 / (2 * rows.count * root**2) + (LENGTHS_VARIATION**2 * root) ** 2
+        mean[at] = np.clip(_weighed(mean[at], errors[at], root, error), *bounds)
+        others = gram[at, :-1] / mean[at]
+        more = diagonal[:-1] * diagonal[at] / (rows.count * mean[at] ** 2)
+        more += (_SKEWNESS * LENGTHS_VARIATION) ** 2 * signal
+        mean = np.where(centred, _weighed(mean, errors, others, more), mean)
+        errors = errors * more / (errors + more)
     square = float((mean[centred] ** 2).sum())
     gain = max(1 - float(errors[centred].sum()) / max(square, _TINY), 0.0)
-    return np.where(centred, gain * mean, mean)
+    return np.asarray(np.where(centred, gain * mean, mean))
+
+
+def _weighed(one: Any, error: Any, other: Any, other_error: Any) -> Any:
+    """Return the mean of two estimates by the variances of their errors."""
+    return (other_error * one + error * other) / (error + other_error)

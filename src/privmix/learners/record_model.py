@@ -28,7 +28,12 @@ from privmix.learners.population import (
     mixed_moments,
     target_moments,
 )
-from privmix.learners.record_norm import common_norm, intercept_of
+from privmix.learners.record_norm import (
+    LENGTHS_VARIATION,
+    common_norm,
+    intercept_of,
+    scaled_constant,
+)
 from privmix.learners.regression import shrunk_least_squares
 from privmix.publishing.release import Release
 from privmix.theory.spectrum import signal_variances
@@ -95,6 +100,9 @@ class ClassModel:
         width = len(mean)
         left = release.feature_clip_norm**2 - float(prior @ (means**2).sum(axis=1))
         variances = np.full(width, max(left, 0.0) / width)
+        scaled = scaled_constant(release)
+        if scaled is not None:  # it varies as lengths do
+            variances[scaled.position] = (LENGTHS_VARIATION * mean[scaled.position]) ** 2
         return cls(prior, means, np.sqrt(variances), np.eye(width), norm)
 
     def draw(self, count: int, random: np.random.Generator) -> tuple[Matrix, NDArray[np.int64]]:
@@ -281,10 +289,19 @@ def _with_means(
     """Centre what signed rows show, raw second moments, by means that these hold themselves.
 
     The second moments of a feature that is one number for all records, and of anything else, are
-    that number times means. Labels of 0 and 1 have their shares as squares; weights of classes that
-    add up to one have means as the sums of their products. Where nothing shows a mean it stays 0.
+    that number times means; nearly so of a constant that was scaled with records. Labels of 0 and 1
+    have their shares as squares; weights of classes that add up to one have means as the sums of
+    their products. Where nothing shows a mean it stays 0.
     """
     x, y = moments.features_mean, moments.targets_mean
+    scaled = scaled_constant(release)
+    if scaled is not None and constant is None:
+        at = scaled.position
+        signal = max(float(moments.covariance[at, at]) - moments.noise, 0.0)
+        root = np.sqrt(signal / (1 + LENGTHS_VARIATION**2))
+        root = float(np.clip(root, scaled.least, scaled.most))
+        x, y = moments.covariance[at] / root, moments.cross[:, at] / root
+        x[at] = root
     if constant is not None:
         square = float(moments.covariance[constant, constant]) - moments.noise
         if square > 0:

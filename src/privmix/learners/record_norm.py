@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from privmix.learners.base import ReleaseLike
 from privmix.preprocess import Intercept, UnitNorm
+
+# Records' lengths, and so a constant scaled with them, vary by about this share of their mean.
+LENGTHS_VARIATION = 0.2
 
 
 def common_norm(release: ReleaseLike) -> float | None:
@@ -35,15 +38,27 @@ def intercept_of(release: ReleaseLike) -> float | None:
     return float(np.sqrt(last.share) * release.feature_clip_norm)
 
 
-def length_coordinate(release: ReleaseLike) -> int | None:
-    """Return the position of the constant that shows how much a record was scaled, or None.
+class ScaledConstant(NamedTuple):
+    """A constant that stood behind all records alike before they were scaled to one norm.
 
-    It stood behind all records alike before they were scaled to one norm.
+    It shows by how much each record was scaled. ``position`` is its coordinate in records as mixed, which is
+    between ``least`` and ``most`` for all of them.
     """
+
+    position: int
+    least: float
+    most: float
+
+
+def scaled_constant(release: ReleaseLike) -> ScaledConstant | None:
+    """Return the constant that shows how much a record was scaled, or None."""
     preprocessor = getattr(release, "preprocessor", None)
-    steps = () if preprocessor is None else preprocessor.steps
-    names = [step.step for step in steps if step.step != "class_counts"]
-    last = release.num_features - 1
-    if names[-1:] == ["intercept"]:
-        names, last = names[:-1], last - 1
-    return last if names[-2:] == ["intercept", "unit_norm"] else None
+    steps: list[Any] = [] if preprocessor is None else list(preprocessor.steps)
+    steps = [step for step in steps if step.step != "class_counts"]
+    position, most = release.num_features - 1, release.feature_clip_norm
+    if steps and isinstance(steps[-1], Intercept):
+        most *= float(np.sqrt(1 - steps.pop().share))
+        position -= 1
+    if [step.step for step in steps[-2:]] != ["intercept", "unit_norm"]:
+        return None
+    return ScaledConstant(position, most * float(np.sqrt(steps[-2].share)), most)

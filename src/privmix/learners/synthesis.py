@@ -334,11 +334,7 @@ class Synthesizer:
         if inverse is None or not inverse.loses_lengths:
             return
         self._lengths = "clip norm"
-        last, unit = (
-            inverse.stretches[-1],
-            mixed / np.maximum(np.linalg.norm(mixed, axis=1, keepdims=True), np.finfo(float).tiny),
-        )
-        directions = last.scale * unit
+        last, directions = inverse.stretches[-1], inverse.directions(mixed)
         if self.table_schema is not None:
             exact = exact_coordinates(self.table_schema)
             if exact.any():

@@ -243,7 +243,8 @@ def choose_design(
         balance = None if schema is None else schema.class_balance
         share = counts_share(n, k, gdp_mu_from(epsilon, target_delta), balance)
         steps = steps if share is None else (ClassCounts(budget_share=share), *steps)
-    return best.design, chosen, _with_lengths(steps) if _is_rows(schema) else steps
+    room = width_after(steps, sizes["num_features"]) < _validate.LARGEST["num_features"]
+    return best.design, chosen, _with_lengths(steps) if room and _is_rows(schema) else steps
 
 
 def _is_rows(schema: Schema | None) -> bool:

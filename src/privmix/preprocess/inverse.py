@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -68,6 +68,7 @@ class Inverse:
             return None
         steps, facts = preprocessor.steps, preprocessor.facts
         widths = [seen.num_features for seen in step_facts(steps, facts)]
+        after = _next_steps(steps)
         found = []
         current = Stretch(np.zeros(widths[-1]), np.ones(widths[-1]), is_direction=False)
         for number in reversed(range(len(steps))):
@@ -76,8 +77,8 @@ class Inverse:
                 found.append(current)
                 current = Stretch(np.zeros(width), np.ones(width), is_direction=True)
             elif isinstance(step, Intercept):
-                is_scaled = isinstance((*steps, None)[number + 1], UnitNorm)
-                if not is_scaled and number != len(steps) - 1:
+                is_scaled = isinstance(after[number], UnitNorm)
+                if not is_scaled and after[number] is not None:
                     return None
                 constant = np.sqrt(step.share) * facts.clip_norm if is_scaled else None
                 scale = current.scale[:width] / np.sqrt(1 - step.share)
@@ -98,8 +99,8 @@ class Inverse:
         """Return the vectors that the steps make ``rows`` of.
 
         Args:
-            rows: (count, d) vectors as they were mixed, without the constant of an intercept that
-                comes last.
+            rows: (count, d) vectors as they were mixed, with or without the constant of an
+                intercept that comes last.
             radius: Length of a record less its centre, for the first stretch, where lengths are
                 lost. None: records are taken to have the clip norm before the steps as well, as
                 those of most extractors have. Then undoing is exact for records that do.
@@ -108,17 +109,27 @@ class Inverse:
             (count, d) vectors, none longer than the clip norm.
 
         """
-        for number, stretch in enumerate(self.stretches):
-            last = number == len(self.stretches) - 1
-            if stretch.constant is not None:
-                rows = self._with_length(stretch, rescaled(rows, self.clip_norm))
-            elif not stretch.is_direction:
-                rows = stretch.offset + stretch.scale * rows
-            elif last and radius is not None:
-                rows = stretch.offset + radius * stretch.scale * rescaled(rows, 1.0)
-            else:
-                rows = self._on_sphere(stretch, rescaled(rows, 1.0))
+        last = self.stretches[-1]
+        if self.loses_lengths and radius is not None:
+            return clipped(last.offset + radius * self.directions(rows), self.clip_norm)
+        for stretch in self.stretches:
+            rows = self._before(stretch, rows)
         return clipped(rows, self.clip_norm)
+
+    def directions(self, rows: Matrix) -> Matrix:
+        """Return (count, d) directions from the first stretch's offset, where lengths are lost."""
+        for stretch in self.stretches[:-1]:
+            rows = self._before(stretch, rows)
+        return self.stretches[-1].scale * rescaled(rows, 1.0)
+
+    def _before(self, stretch: Stretch, rows: Matrix) -> Matrix:
+        """Undo a stretch; a constant that came last is no part of it."""
+        if stretch.constant is not None:
+            return self._with_length(stretch, rescaled(rows, self.clip_norm))
+        rows = rows[:, : len(stretch.offset)]
+        if stretch.is_direction:
+            return self._on_sphere(stretch, rescaled(rows, 1.0))
+        return np.asarray(stretch.offset + stretch.scale * rows)
 
     def _with_length(self, stretch: Stretch, rows: Matrix) -> Matrix:
         """Undo a scaling by what has become of the constant.
@@ -142,6 +153,16 @@ class Inverse:
             * directions,
             self.clip_norm,
         )
+
+
+def _next_steps(steps: Sequence[Step]) -> list[Step | None]:
+    """Return the step that follows each of ``steps``, those left out that change no record."""
+    found: list[Step | None] = []
+    following: Step | None = None
+    for step in reversed(steps):
+        found.append(following)
+        following = following if isinstance(step, ClassCounts) else step
+    return found[::-1]
 
 
 def _before(step: Step, result: Mapping[str, Any], stretch: Stretch) -> Stretch:
