@@ -87,3 +87,15 @@ def test_preprocessing_flags_are_steps_in_order(run):
 def test_preprocessing_needs_a_budget_to_take_its_share_of(run):
     told = run(*PLAN, "--delta", "1e-5", "--noise-multiplier", 2, "--center", 0.02)
     assert told.code == 2 and "--epsilon" in told.err
+
+
+def test_a_class_prob_may_be_one_for_each_class(run):
+    words = ("plan", "--num-records", 300, "--num-classes", 3, "--num-features", 5, "--epsilon", 1)
+    words += ("--delta", "1e-5", "--design", "hierarchical", "--num-mixtures", 40, "--mix-size", 5)
+    for text in ("0.4,0.2,0.9", "[0.4, 0.2, 0.9]"):
+        config = run(*words, "--class-prob", text, "--json").json
+        assert (config["class_prob"], config["eligibility"]) == ([0.4, 0.2, 0.9], "random")
+    assert run(*words, "--class-prob", "0.4", "--json").json["class_prob"] == 0.4
+    for text in ("0.4,0.2", "0.4,much,0.9", "0.4,0.2,nan", "0.4,0.2,2", ""):
+        told = run(*words, "--class-prob", text)
+        assert told.code == 2 and "class" in told.err, told.err
