@@ -247,9 +247,19 @@ def test_without_torch_the_error_names_the_extra(designs, pixels, monkeypatch):
         ({"decay_factor": 0.0}, "decay_factor"),
         ({"validation_share": 1.0}, "validation_share"),
         ({"learning_rate": float("nan")}, "learning_rate"),
+        ({"decay_epochs": "ab"}, "decay_epochs: expected a sequence"),
+        ({"decay_epochs": 80}, "decay_epochs: expected a sequence"),
+        ({"decay_epochs": (80, 1.5)}, "decay_epochs: expected an integer"),
+        ({"device": "gpu"}, "device: expected a device"),
+        ({"device": "meta"}, "device: expected a device"),
+        ({"device": 0}, "device: expected a device"),
+        ({"module": "dpmix"}, "module: expected a torch.nn.Module"),
+        ({"standardize": "no"}, "standardize: expected True or False"),
+        ({"progress": 1}, "progress: expected a function"),
     ],
 )
-def test_bad_parameters(designs, pixels, options, message):
+def test_bad_parameters(designs, pixels, options, message, monkeypatch):
+    monkeypatch.setattr(TorchNetworkClassifier, "_train", None)  # nothing gets so far
     release = designs["stratified"](*pixels, range(4))
     with pytest.raises(InvalidInputError, match=message):
         TorchNetworkClassifier(**{"image_shape": SHAPE} | options).fit(release)
