@@ -66,6 +66,11 @@ def test_a_rare_class_is_predicted_as_often_as_it_is(tmp_path):
     assert roc_auc_score(truth, positive) > 0.74
     balanced = privmix.AdaptiveClassifier(class_weight="balanced").fit(release)
     assert balanced_accuracy_score(truth, balanced.predict(test)) > 0.65
+    weighted = privmix.AdaptiveClassifier(class_weight={1: 4}).fit(release).predict_proba(test)
+    due = model.predict_proba(test) * [1, 4]
+    np.testing.assert_allclose(weighted, due / due.sum(axis=1, keepdims=True), rtol=1e-6)
+    with pytest.raises(privmix.InvalidInputError, match="^class_weight"):
+        privmix.AdaptiveClassifier(class_weight={2: 4}).fit(release)
     assert model.score(test, truth) > 0.91
 
 
