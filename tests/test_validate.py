@@ -7,7 +7,7 @@ import os
 import pytest
 
 from privmix import InvalidInputError
-from privmix._validate import printable
+from privmix._validate import numbers, printable
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,12 @@ def test_printable(text, shown):
 )
 def test_an_error_has_one_form_for_each_kind_of_fault(said, due):
     assert str(InvalidInputError(*said)) == due
+
+
+def test_numbers_are_read_with_and_without_brackets():
+    for text in ("0.9,0.1", "[0.9, 0.1]", " 0.9 ,0.1"):
+        assert numbers("--shares", text, "numbers") == (0.9, 0.1)
+    for text in ("", "[]", "[1", "1,,2", "much", "nan", "1e999", "[" * 100_000):
+        with pytest.raises(ValueError, match="^--shares: expected numbers, got '") as told:
+            numbers("--shares", text, "numbers")
+        assert len(str(told.value)) < 200

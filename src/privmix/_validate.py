@@ -136,6 +136,20 @@ def integer(position: str, value: object, *, at_least: int = 1, at_most: int | N
     return number
 
 
+def numbers(position: str, text: str, allowed: str) -> tuple[float, ...]:
+    """Return the finite numbers of a text, as in ``0.9,0.1`` or ``[0.9, 0.1]``."""
+    bare = text.strip()
+    if bare.startswith("[") and bare.endswith("]"):
+        bare = bare[1:-1]
+    try:
+        found = tuple(float(part) for part in bare.split(","))
+    except ValueError:
+        found = ()
+    if not found or not all(map(math.isfinite, found)):
+        fail(position, allowed, repr(text)[:80])
+    return found
+
+
 # The largest public sizes. Beyond them no release fits on a machine, and planning would not end.
 LARGEST = {
     "num_records": 10**8,

@@ -22,6 +22,7 @@ from privmix.baselines import (
     PublicPrototypes,
     RandomProjection,
     SecondMoments,
+    TreeMarginals,
     base,
 )
 from privmix.running.unrecorded import UnrecordedSpendingWarning
@@ -52,6 +53,58 @@ def test_a_clip_norm_that_is_none_is_refused_before_anything_is_spent(kind, boun
     monkeypatch.setattr(base.Budget, "make_key", None)  # nothing gets so far
     with pytest.raises(InvalidInputError, match="clip_norm"):
         kind(K, clip_norm=bound).release(*records(), target_epsilon=1.0, target_delta=1e-5)
+
+
+NAN = float("nan")
+MAP = FourierFeatures(D, 8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "words"),
+    [
+        (LocalPerturbation, {"label_balance": NAN}, "label_balance"),
+        (LocalPerturbation, {"label_balance": "1"}, "label_balance"),
+        (RandomProjection, {"label_balance": 0.0}, "label_balance"),
+        (RandomProjection, {"num_directions": 2.5}, "num_directions"),
+        (RandomProjection, {"projection_seed": -1}, "projection_seed"),
+        (RandomProjection, {"reconstruct": "yes"}, "reconstruct"),
+        (SecondMoments, {"moment_share": NAN}, "moment_share"),
+        (SecondMoments, {"moment_share": 1.0}, "moment_share"),
+        (LinearProbe, {"num_records": 2.5}, "num_records"),
+        (ClassMixtures, {"num_records": N, "mix_size": NAN}, "mix_size"),
+        (ClassMixtures, {"num_records": N, "rows_per_class": "many"}, "rows_per_class"),
+        (PublicPrototypes, {"candidates": [["a"] * D]}, "candidates"),
+        (P3GM, {"num_records": N, "low": NAN}, "low"),
+        (P3GM, {"num_records": N, "high": -1.0}, "high"),
+        (P3GM, {"num_records": N, "num_directions": 3, "shares": (0.5, 0.5)}, "shares"),
+        (P3GM, {"num_records": N, "num_directions": 3, "shares": 0.5}, "shares"),
+        (TreeMarginals, {"num_records": 0, "sizes": (2,) * D}, "num_records"),
+        (TreeMarginals, {"num_records": N, "sizes": 2}, "sizes"),
+        (MeanEmbedding, {"num_records": N, "feature_map": None}, "feature_map"),
+        (MeanEmbedding, {"num_records": N, "feature_map": MAP, "image_side": "28"}, "image_side"),
+        (MeanEmbedding, {"num_records": N, "feature_map": HermiteFeatures(scale=NAN)}, "scale"),
+        (MeanEmbedding, {"num_records": N, "feature_map": HermiteFeatures(rho="a")}, "rho"),
+        (MeanEmbedding, {"num_records": N, "feature_map": FourierFeatures(D, 2.5)}, "num_freq"),
+        (MeanEmbedding, {"num_records": N, "feature_map": FourierFeatures(D, 8, NAN)}, "length"),
+        (MeanEmbedding, {"num_records": N, "feature_map": FourierFeatures(D, seed=-1)}, "seed"),
+    ],
+)
+def test_settings_are_checked_before_anything_is_spent(kind, options, words, monkeypatch):
+    monkeypatch.setattr(base.Budget, "make_key", None)  # nothing gets so far
+    with pytest.raises(InvalidInputError, match=f"^{words}"):
+        kind(K, **options).release(*records(), target_epsilon=1.0, target_delta=1e-5)
+
+
+@pytest.mark.parametrize("directions", ["a", np.zeros(3), np.full((2, 2), np.nan)])
+def test_the_papers_noise_is_of_a_matrix(directions):
+    with pytest.raises(InvalidInputError, match="^directions"):
+        baselines.kenthapadi_stddev(directions, 1.0, 1e-5)
+
+
+def test_seeds_of_draws_are_checked():
+    made = ClassMeans(K).release(*records(), target_epsilon=1.0, target_delta=1e-5, test_seed=1)
+    with pytest.raises(InvalidInputError, match="^seed"):
+        made.records(2, seed=-1)
 
 
 def records(seed: int = 0):

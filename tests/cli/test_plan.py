@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 
@@ -87,3 +89,34 @@ def test_preprocessing_flags_are_steps_in_order(run):
 def test_preprocessing_needs_a_budget_to_take_its_share_of(run):
     told = run(*PLAN, "--delta", "1e-5", "--noise-multiplier", 2, "--center", 0.02)
     assert told.code == 2 and "--epsilon" in told.err
+
+
+def test_a_class_prob_may_be_one_for_each_class(run):
+    words = ("plan", "--num-records", 300, "--num-classes", 3, "--num-features", 5, "--epsilon", 1)
+    words += ("--delta", "1e-5", "--design", "hierarchical", "--num-mixtures", 40, "--mix-size", 5)
+    for text in ("0.4,0.2,0.9", "[0.4, 0.2, 0.9]"):
+        config = run(*words, "--class-prob", text, "--json").json
+        assert (config["class_prob"], config["eligibility"]) == ([0.4, 0.2, 0.9], "random")
+    assert run(*words, "--class-prob", "0.4", "--json").json["class_prob"] == 0.4
+    for text in ("0.4,0.2", "0.4,much,0.9", "0.4,0.2,nan", "0.4,0.2,2", ""):
+        told = run(*words, "--class-prob", text)
+        assert told.code == 2 and "class" in told.err, told.err
+
+
+@pytest.mark.parametrize(
+    ("more", "design", "noted"),
+    [
+        ({"target": "multilabel", "max_labels": 2}, None, True),
+        ({"target": "soft"}, None, True),
+        ({"target": "soft"}, "signed", False),
+        ({}, "adaptive", False),
+    ],
+)
+def test_a_plan_that_allows_no_synthetic_records_says_so(run, tmp_path, more, design, noted):
+    """Whoever needs them would learn it from the release, once the budget is spent."""
+    facts = {"classes": ["a", "b", "c"], "num_features": 4, "num_records": 300} | more
+    (tmp_path / "schema.json").write_text(json.dumps({"feature_clip_norm": 1.0} | facts))
+    words = ("--schema", tmp_path / "schema.json", "--epsilon", 1, "--delta", "1e-5")
+    told = run("plan", *words, *(() if design is None else ("--design", design)))
+    assert told.code == 0, told.err
+    assert ("--design signed allows them" in told.out) == noted

@@ -13,7 +13,7 @@ import privmix
 from builders import make_data, make_schema
 from privmix import InvalidInputError, Schema, plan_release, release
 from privmix.cli import app
-from privmix.features import get_extractor
+from privmix.features import get_extractor, make_extractor
 from privmix.planning.notebook import facts_html
 
 TABLE = {
@@ -64,6 +64,25 @@ def test_a_model_takes_the_frames_that_its_extractor_takes(table):
     _, model, frame, features, labels = table
     assert np.array_equal(model.predict(frame), model.predict(features))
     assert model.score(frame[["age", "kind"]], labels) == 1.0
+
+
+def test_a_frame_that_lacks_columns_is_told_which(table):
+    _, model, frame, features, _ = table
+    extractor = make_extractor("tabular", table=model.extractor_.parameters["table"])
+    due = "expected a frame with the schema's columns 'age', 'kind'"
+    with pytest.raises(ValueError, match=f"^records: missing column 'age'; {due}$"):
+        model.predict(frame[["kind"]])
+    more = [f"more{i}" for i in range(features.shape[1] - 1)]
+    wide = pd.DataFrame(
+        features, columns=["age", *more]
+    )  # as wide as the features, and no features
+    with pytest.raises(ValueError, match=f"missing column 'kind'; {due}$"):
+        model.predict(wide)
+    with pytest.raises(ValueError, match=f"missing column 'age', 'kind'; {due}$"):
+        model.predict(pd.DataFrame({"x": [1.0]}))
+    for names in (extractor.get_feature_names_out(), [f"x{i}" for i in range(features.shape[1])]):
+        named = pd.DataFrame(features, columns=names)
+        assert np.array_equal(model.predict(named), model.predict(features))
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

@@ -53,6 +53,15 @@ def test_numbers_are_compared_by_models_of_numbers():
     real, made = (table(i).drop_columns("died") for i in (0, 1))
     found = compare(real, made, "income")
     assert found["models"]["score"] == "R2" and found["models"]["linear"]["synthetic"] > 0.5
+    assert found["classes"] == {}
+    for told in (to_text(found), to_html(found)):
+        assert "Labels: shares" not in told and "Models tested on real records" in told
+
+
+def test_classes_that_are_written_as_numbers_have_shares():
+    real, made = (table(i).append_column("k", pa.array(np.arange(600) % 40)) for i in (0, 1))
+    found = compare(real, made, "k")
+    assert len(found["classes"]) == 40 and "Labels: shares" in to_text(found)
 
 
 def test_one_seed_gives_the_same_figures():

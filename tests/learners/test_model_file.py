@@ -60,8 +60,17 @@ def test_wrong_files_are_refused(tmp_path):
 
 GOOD = (
     '{"format_version":1,"learner":"noise-aware","classes":[0,1],"num_features":3,'
-    '"feature_clip_norm":1.0,"logit_scale":1.0,"certificate_digest":null,"extractor":null}'
+    '"feature_clip_norm":1.0,"logit_scale":1.0,"certificate_digest":null,"private":null,"extractor":null}'
 )
+
+
+def test_classes_of_a_file_are_distinct(tmp_path):
+    tensors = {"coef": np.zeros((2, 3)), "intercept": np.zeros(2)}
+    save_file(tensors, tmp_path / "good", {"privmix_model": GOOD})
+    assert load_model(tmp_path / "good").classes_.tolist() == [0, 1]
+    save_file(tensors, tmp_path / "twice", {"privmix_model": GOOD.replace("[0,1]", "[1,1]")})
+    with pytest.raises(InvalidInputError, match="classes: expected each class once"):
+        load_model(tmp_path / "twice")
 
 
 @pytest.mark.parametrize(

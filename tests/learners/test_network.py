@@ -140,6 +140,7 @@ def test_the_epoch_of_best_accuracy_on_public_records_is_kept(designs, pixels):
     x, y = pixels
     names = np.array(["a", "b", "c", "d"])
     release = designs["poisson"](x, y, names, rows=60, mix_size=2.0, noise=0.3)
+    torch.manual_seed(0)
     module = torch.nn.Linear(48, 4)
     for standardize in (False, True):
         model = TorchNetworkClassifier(
@@ -247,9 +248,19 @@ def test_without_torch_the_error_names_the_extra(designs, pixels, monkeypatch):
         ({"decay_factor": 0.0}, "decay_factor"),
         ({"validation_share": 1.0}, "validation_share"),
         ({"learning_rate": float("nan")}, "learning_rate"),
+        ({"decay_epochs": "ab"}, "decay_epochs: expected a sequence"),
+        ({"decay_epochs": 80}, "decay_epochs: expected a sequence"),
+        ({"decay_epochs": (80, 1.5)}, "decay_epochs: expected an integer"),
+        ({"device": "gpu"}, "device: expected a device"),
+        ({"device": "meta"}, "device: expected a device"),
+        ({"device": 0}, "device: expected a device"),
+        ({"module": "dpmix"}, "module: expected a torch.nn.Module"),
+        ({"standardize": "no"}, "standardize: expected True or False"),
+        ({"progress": 1}, "progress: expected a function"),
     ],
 )
-def test_bad_parameters(designs, pixels, options, message):
+def test_bad_parameters(designs, pixels, options, message, monkeypatch):
+    monkeypatch.setattr(TorchNetworkClassifier, "_train", None)  # nothing gets so far
     release = designs["stratified"](*pixels, range(4))
     with pytest.raises(InvalidInputError, match=message):
         TorchNetworkClassifier(**{"image_shape": SHAPE} | options).fit(release)

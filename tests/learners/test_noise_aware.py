@@ -245,6 +245,22 @@ def test_balanced_weights_are_a_uniform_prior(design, make_blobs):
         NoiseAwareClassifier(class_weight="heavy").fit(release)
 
 
+def test_weights_of_classes_multiply_their_prior(design, make_blobs):
+    x, y = make_blobs(spread=0.9)
+    names = np.array(["a", "b", "c", "d"])
+    release = design(x, y, names.tolist())
+    plain = NoiseAwareClassifier().fit(release).predict_proba(x)
+    learner = clone(NoiseAwareClassifier(class_weight={"a": 3.0, "d": 0.5}))
+    due = plain * [3.0, 1.0, 1.0, 0.5]
+    due /= due.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(learner.fit(release).predict_proba(x), due, rtol=1e-6)
+    learner.set_params(class_prior=[3, 1, 2, 4], class_weight={"a": 2})
+    np.testing.assert_allclose(learner.fit(release).class_prior_, np.array([6, 1, 2, 4]) / 13)
+    for wrong in ({"e": 1.0}, {0: 1.0}, {"a": 0.0}, {"a": np.nan}, {"a": "2"}, [1, 1, 1, 1]):
+        with pytest.raises(InvalidInputError, match="^class_weight"):
+            NoiseAwareClassifier(class_weight=wrong).fit(release)
+
+
 def counted(release, y, num_classes, error=5.0):
     """The release with counts that preprocessing has paid for."""
     counts = np.bincount(y, minlength=num_classes) / release.num_records

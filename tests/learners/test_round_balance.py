@@ -9,7 +9,7 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 import privmix
 from builders import make_schema
-from privmix.learners.adaptive import _combined_shares, round_shares
+from privmix.learners.adaptive import _combined_shares, read_rounds, round_shares
 from privmix.learners.round_balance import balance_classes
 
 pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
@@ -62,10 +62,15 @@ def test_a_rare_class_is_predicted_as_often_as_it_is(tmp_path):
     test, truth = x[count:], y[count:]
     positive = model.predict_proba(test)[:, 1]
     assert abs(positive.mean() - truth.mean()) < 0.02
-    assert abs(round_shares(release)[1] - y[:count].mean()) < 0.03
+    assert abs(round_shares(release, read_rounds(release))[1] - y[:count].mean()) < 0.03
     assert roc_auc_score(truth, positive) > 0.74
     balanced = privmix.AdaptiveClassifier(class_weight="balanced").fit(release)
     assert balanced_accuracy_score(truth, balanced.predict(test)) > 0.65
+    weighted = privmix.AdaptiveClassifier(class_weight={1: 4}).fit(release).predict_proba(test)
+    due = model.predict_proba(test) * [1, 4]
+    np.testing.assert_allclose(weighted, due / due.sum(axis=1, keepdims=True), rtol=1e-6)
+    with pytest.raises(privmix.InvalidInputError, match="^class_weight"):
+        privmix.AdaptiveClassifier(class_weight={2: 4}).fit(release)
     assert model.score(test, truth) > 0.91
 
 
@@ -92,10 +97,10 @@ def test_uneven_shares_of_a_small_table_are_seen(tmp_path):
     assert steps[0].step == "class_counts"  # without them rounds must tell
     plan = privmix.plan_release(make_schema(6, 11, 900), preprocessing=steps[1:], **target)
     release = privmix.release(x, y, plan, out=tmp_path / "r", test_seed=1)
-    error = np.abs(round_shares(release) - np.bincount(y) / 900).sum()
+    error = np.abs(round_shares(release, read_rounds(release)) - np.bincount(y) / 900).sum()
     assert error < 0.5 * np.abs(1 / 6 - true).sum()
     drawn = np.bincount(privmix.synthesize(release, 1000).labels, minlength=6) / 1000
-    np.testing.assert_allclose(drawn, round_shares(release), atol=2e-3)
+    np.testing.assert_allclose(drawn, round_shares(release, read_rounds(release)), atol=2e-3)
 
 
 def test_public_shares_replace_what_rounds_show(tmp_path):

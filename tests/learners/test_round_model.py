@@ -7,6 +7,7 @@ import pytest
 
 import privmix
 from builders import make_schema
+from privmix.learners.adaptive import read_rounds
 from privmix.learners.round_model import round_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
@@ -22,7 +23,7 @@ def test_classes_are_as_far_apart_as_the_first_rounds_say(tmp_path, distance):
     schema = make_schema(classes, width, count)
     plan = privmix.plan_release(schema, target_epsilon=30, target_delta=1e-5, design="adaptive")
     release = privmix.release(x, y, plan, out=tmp_path / "release", test_seed=1)
-    model = round_model(release, np.bincount(y) / count)
+    model = round_model(release, np.bincount(y) / count, read_rounds(release))
     seen = release.preprocessor.transform(x)[:, :width]
     true = np.array([seen[y == k].mean(axis=0) for k in range(classes)])
     scatter = ((true - seen.mean(axis=0)) ** 2).sum(axis=1).mean()

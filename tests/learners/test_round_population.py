@@ -39,13 +39,13 @@ def test_probabilities_of_a_rare_class_average_its_share(tmp_path):
 
 
 def test_a_uniform_prior_moves_the_intercept_by_the_shares_odds(tmp_path):
-    from privmix.learners.adaptive import round_shares
+    from privmix.learners.adaptive import read_rounds, round_shares
 
     release, *_ = released(tmp_path, 0, 0.08, 0.2)
     own = privmix.AdaptiveClassifier().fit(release)
     even = privmix.AdaptiveClassifier(class_weight="balanced").fit(release)
     moved = (even.intercept_ - own.intercept_) * own.logit_scale_
-    shares = round_shares(release)
+    shares = round_shares(release, read_rounds(release))
     assert moved[1] - moved[0] == pytest.approx(np.log(shares[0] / shares[1]))
 
 

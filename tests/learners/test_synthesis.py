@@ -14,6 +14,7 @@ import privmix
 from builders import make_data, make_plan, make_schema
 from privmix.features.pixels import PixelExtractor
 from privmix.features.tabular import TabularExtractor
+from privmix.learners import adaptive
 from privmix.learners.synthesis import Synthesizer
 from privmix.learners.synthetic_file import write_synthetic
 from privmix.planning.plan import ReleasePlan
@@ -200,7 +201,7 @@ def test_columns_that_cannot_be_undone_are_drawn_as_features_and_the_reason_is_s
     assert list(made.to_pandas())[-1] == "label"
 
 
-def test_the_model_of_an_adaptive_release_shows_class_means(tmp_path):
+def test_the_model_of_an_adaptive_release_shows_class_means(tmp_path, monkeypatch):
     schema = make_schema(num_records=3000)
     steps = (Center(noise_multiplier=0.5), UnitNorm(), Intercept())
     plan = privmix.plan_release(
@@ -208,7 +209,10 @@ def test_the_model_of_an_adaptive_release_shows_class_means(tmp_path):
     )
     x, y = make_data(schema, 3000)
     release = privmix.release(x, y, plan, out=tmp_path / "release", test_seed=1)
+    replayed, replay = [], adaptive._replayed
+    monkeypatch.setattr(adaptive, "_replayed", lambda r: replayed.append(r) or replay(r))
     made = privmix.synthesize(release, 3000, seed=1)
+    assert len(replayed) == 1  # for shares and means alike: its cost is cubic in the width
     assert "design hybrid" in made.facts.notes[0]
     features, labels = made
     assert features.shape == (3000, 5)

@@ -61,6 +61,7 @@ class BaselineRelease:
         """
         if num_records is not None:
             _validate.integer("num_records", num_records, at_least=1)
+        _validate.integer("seed", seed, at_least=0)
         return self.draw(num_records, seed)
 
 
@@ -147,6 +148,44 @@ class Budget:
         )
 
 
+def _bound(position: str, value: object) -> None:
+    _validate.real(position, value, at_least=1e-9, at_most=1e9)
+
+
+def _share(position: str, value: object) -> None:
+    _validate.real(position, value, above=0.0, below=1.0)
+
+
+def _ratio(position: str, value: object) -> None:
+    _validate.real(position, value, at_least=1e-6, at_most=1e6)
+
+
+def _seed(position: str, value: object) -> None:
+    _validate.integer(position, value, at_least=0)
+
+
+def _choice(position: str, value: object) -> None:
+    if not isinstance(value, bool):
+        _validate.fail(position, "True or False", repr(value))
+
+
+# What several methods can be given, by name; the rest is each method's own.
+_CHECKS: dict[str, Callable[[str, Any], object]] = {
+    "num_records": _validate.size,
+    "clip_norm": _bound,
+    "residual_clip_norm": _bound,
+    "gradient_clip_norm": _bound,
+    "label_balance": _ratio,
+    "label_weight": _ratio,
+    "moment_share": _share,
+    "mix_size": _bound,
+    "rows_per_class": _validate.integer,
+    "num_directions": _validate.integer,
+    "projection_seed": _seed,
+    "reconstruct": _choice,
+}
+
+
 class Method(ABC):
     """Base of the baselines here: it checks the records, whose release is each method's own."""
 
@@ -163,9 +202,13 @@ class Method(ABC):
     ) -> BaselineRelease:
         """Publish labelled records; see :class:`privmix.baselines.Baseline`."""
         features, classes = checked_records(x, y, self.num_classes)
-        for name in ("clip_norm", "residual_clip_norm", "gradient_clip_norm"):
+        for name, check in _CHECKS.items():
             if hasattr(self, name):  # before anything is spent
-                _validate.real(name, getattr(self, name), at_least=1e-9, at_most=1e9)
+                check(name, getattr(self, name))
+        least = -1e9
+        for name in ("low", "high"):
+            if hasattr(self, name):
+                least = _validate.real(name, getattr(self, name), at_least=least, at_most=1e9)
         budget = Budget(type(self).__name__, target_epsilon, target_delta, test_seed)
         return self._publish(features, classes, budget)
 

@@ -93,14 +93,19 @@ class MeanEmbedding(Method):
     def _check(self, width: int) -> None:
         """Refuse, before anything is spent, what the map or the generator cannot do with such records."""
         side = self.image_side
-        if side is not None and (side % 4 or side * side != width):
-            _validate.fail("image_side", f"None, or a multiple of 4 with a square of {width}", side)
-        for name in ("num_records", "num_steps", "hidden_size", "code_size"):
+        if side is not None:
+            _validate.integer("image_side", side)
+            if side % 4 or side * side != width:
+                allowed = f"None, or a multiple of 4 with a square of {width}"
+                _validate.fail("image_side", allowed, side)
+        for name in ("num_steps", "hidden_size", "code_size"):
             _validate.integer(name, getattr(self, name), at_least=1)
         _validate.integer("batch_size", self.batch_size, at_least=2)  # it normalises its batches
         _validate.real("learning_rate", self.learning_rate, above=0.0)
-        low = _validate.real("low", self.low, at_least=-1e9, at_most=1e9)
-        _validate.real("high", self.high, at_least=low, at_most=1e9)
+        given: object = self.feature_map
+        if not all(hasattr(given, name) for name in ("embed", "class_sums")):
+            allowed = "a map with embed and class_sums"
+            _validate.fail("feature_map", allowed, type(given).__name__)
         self.feature_map.embed(np.zeros((1, width)))
 
     def _sums(

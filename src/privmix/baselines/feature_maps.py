@@ -62,8 +62,9 @@ class FourierFeatures:
     def embed(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Map (records, num_features) to (records, 2 * num_frequencies), each record by itself."""
         # Not as a product of matrices: in one, floating-point rounding depends on a record's companions.
+        angles = projected(x, self._frequencies())
         both = np.empty((len(x), 2 * self.num_frequencies))
-        _waves(projected(x, self._frequencies()), both)
+        _waves(angles, both)
         return both / math.sqrt(self.num_frequencies)
 
     def class_sums(self, x: torch.Tensor, classes: torch.Tensor, num_classes: int) -> torch.Tensor:
@@ -73,12 +74,15 @@ class FourierFeatures:
         return torch.eye(num_classes, dtype=x.dtype)[classes].T @ self(x)
 
     def _frequencies(self) -> NDArray[np.float64]:
+        for name in ("num_features", "num_frequencies"):
+            _validate.integer(name, getattr(self, name))
+        _validate.real("length", self.length, at_least=1e-9, at_most=1e9)
+        _validate.integer("seed", self.seed, at_least=0)
         return _frequencies(self.num_features, self.num_frequencies, self.length, self.seed)
 
 
 @cache
 def _frequencies(width: int, count: int, length: float, seed: int) -> NDArray[np.float64]:
-    _validate.real("length", length, above=0.0)
     return np.random.default_rng(seed).normal(0, 1 / length, (width, count))
 
 
@@ -146,7 +150,8 @@ class HermiteFeatures:
     def _constants(self) -> tuple[float, float, NDArray[np.float64]]:
         rho = _validate.real("rho", self.rho, above=0.0, below=1.0)
         _validate.integer("order", self.order, at_least=1)
-        return rho, float(self.scale), _factors(self.order + 1, rho)
+        scale = _validate.real("scale", self.scale, at_least=1e-9, at_most=1e9)
+        return rho, scale, _factors(self.order + 1, rho)
 
 
 def _factors(count: int, rho: float) -> NDArray[np.float64]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privmix import _validate
 from privmix.baselines.base import (
     BaselineRelease,
     Budget,
@@ -54,7 +53,6 @@ class LinearProbe(Method):
         self, features: NDArray[np.float64], classes: NDArray[np.int64], budget: Budget
     ) -> BaselineRelease:
         """Publish weights."""
-        _validate.size("num_records", self.num_records)
         event, epsilon = budget.gaussian("add_or_remove_one")
         key = budget.make_key(event)
         scale = (

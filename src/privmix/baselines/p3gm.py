@@ -146,14 +146,15 @@ class P3GM(Method):
         return budget.release(event, epsilon, draw, {**statistics, "axes": axes})
 
     def _check(self, num_features: int) -> None:
-        for name in ("num_records", "components_per_class", "hidden_size", "batch_size"):
+        for name in ("components_per_class", "hidden_size", "batch_size"):
             _validate.integer(name, getattr(self, name), at_least=1)
         _validate.integer("em_steps", self.em_steps, at_least=1)
         _validate.integer("num_steps", self.num_steps, at_least=0)
         most = num_features + self.num_classes
         _validate.integer("num_directions", self.num_directions, at_least=1, at_most=most)
-        for name in ("clip_norm", "label_weight", "gradient_clip_norm", "learning_rate"):
-            _validate.real(name, getattr(self, name), above=0.0)
+        _validate.real("learning_rate", self.learning_rate, above=0.0)
+        if not isinstance(self.shares, tuple | list) or len(self.shares) != 3:
+            _validate.fail("shares", "three numbers", repr(self.shares)[:80])
         for share in self.shares:
             _validate.real("shares", share, above=0.0, below=1.0)
 

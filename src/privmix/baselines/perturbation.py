@@ -95,7 +95,8 @@ class RandomProjection(Method):
     def directions(self, num_features: int) -> NDArray[np.float64]:
         """Return the public matrix, (num_features, num_directions), entries N(0, 1 / directions)."""
         _validate.integer("num_directions", self.num_directions, at_least=1)
-        random = np.random.default_rng(self.projection_seed)
+        seed = _validate.integer("projection_seed", self.projection_seed, at_least=0)
+        random = np.random.default_rng(seed)
         shape = num_features, self.num_directions
         return random.normal(0, 1 / math.sqrt(self.num_directions), shape)
 
@@ -129,5 +130,10 @@ def kenthapadi_stddev(directions: NDArray[np.float64], epsilon: float, delta: fl
     """
     _validate.real("epsilon", epsilon, above=0.0)
     _validate.real("delta", delta, above=0.0, below=0.5)
+    directions = np.asarray(directions)
+    numbers = directions.dtype.kind in "fiu" and directions.ndim == 2 and directions.size > 0
+    if not (numbers and np.isfinite(directions).all()):
+        allowed = "finite numbers of shape (num_features, num_directions)"
+        _validate.fail("directions", allowed, f"{directions.dtype} {directions.shape}")
     largest = float(np.linalg.norm(directions, axis=1).max())
     return largest * math.sqrt(2 * (math.log(1 / (2 * delta)) + epsilon)) / epsilon

@@ -76,6 +76,8 @@ class PublicPrototypes(Method):
         shape = candidates.shape
         if len(shape) != 2 or shape[1] != num_features or not shape[0]:
             _validate.fail("candidates", f"shape (candidates, {num_features})", shape)
+        if candidates.dtype.kind not in "biuf":
+            _validate.fail("candidates", "numbers", candidates.dtype)
         candidates = candidates.astype(np.float64)
         if not np.isfinite(candidates).all():
             _validate.fail("candidates", "finite numbers", "NaN or infinity")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privmix import _validate
 from privmix.baselines.base import (
     BaselineRelease,
     Budget,
@@ -47,7 +46,6 @@ class SecondMoments(Method):
         self, features: NDArray[np.float64], classes: NDArray[np.int64], budget: Budget
     ) -> BaselineRelease:
         """Publish both statistics."""
-        _validate.real("moment_share", self.moment_share, above=0.0, below=1.0)
         event, epsilon = budget.gaussian("add_or_remove_one")
         key = budget.make_key(event)
         # 1/s^2 = 1/s_1^2 + 1/s_2^2: both together are one Gaussian mechanism of multiplier s.

@@ -53,8 +53,8 @@ class TreeMarginals(Method):
         self, features: NDArray[np.float64], classes: NDArray[np.int64], budget: Budget
     ) -> BaselineRelease:
         """Publish counts and a tree."""
-        sizes = [self.num_classes, *self.sizes]
         codes = np.column_stack([classes, self._checked(features)])
+        sizes = [self.num_classes, *self.sizes]
         event, epsilon = budget.gaussian("add_or_remove_one")
         key = budget.make_key(event)
         multiplier = event.noise_multiplier * math.sqrt(3.0)  # of each part: 3 / (3 s^2) = 1 / s^2
@@ -74,8 +74,10 @@ class TreeMarginals(Method):
         return budget.release(event, epsilon, draw, statistics)
 
     def _checked(self, features: NDArray[np.float64]) -> Codes:
-        if len(self.sizes) != features.shape[1]:
-            _validate.fail("sizes", f"{features.shape[1]} numbers, one a column", len(self.sizes))
+        columns, listed = features.shape[1], isinstance(self.sizes, tuple | list)
+        if not listed or len(self.sizes) != columns:
+            found = len(self.sizes) if listed else type(self.sizes).__name__
+            _validate.fail("sizes", f"{columns} numbers, one a column", found)
         for size in self.sizes:
             _validate.integer("sizes", size, at_least=1)
         codes = features.astype(np.int64)

@@ -32,7 +32,7 @@ from privmix.cli._plots import Plot, check_plot, draw, draw_guarantee
 from privmix.planning.flags import asked_risk, design_options, make_plan, preprocessing_steps
 from privmix.planning.plan import RECORD, PrivacyUnit, ReleasePlan, planned_sizes
 from privmix.planning.rule import predicted_errors, recommend_design
-from privmix.planning.summary import plan_lines
+from privmix.planning.summary import plan_lines, plan_notes
 from privmix.running.resources import parse_bytes
 
 
@@ -182,6 +182,7 @@ def _plan_table(plan: ReleasePlan) -> Table:
         *plan_lines(plan),
         ("peak memory", f"{plan.peak_memory_bytes / 1e6:.0f} MB"),
         ("disk", f"{plan.disk_bytes / 1e6:.1f} MB"),
+        *plan_notes(plan),
     ):
         table.add_row(name, text)
     return table

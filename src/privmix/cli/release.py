@@ -53,6 +53,7 @@ from privmix.cli._raw import (
 from privmix.cli._signing import PassphraseFile, SignKey, ask_signing_key
 from privmix.planning.flags import design_options, make_plan, preprocessing_steps
 from privmix.planning.plan import PrivacyUnit, ReleasePlan, planned_sizes
+from privmix.planning.summary import plan_notes
 from privmix.records.bounded import Records
 from privmix.running.resources import parse_bytes, spare_memory
 from privmix.schema import Schema
@@ -202,6 +203,8 @@ def release_command(
             preprocessing=preprocessing,
             unit=PrivacyUnit(unit_column, max_records_per_unit),
         )
+        for name, text in plan_notes(made):
+            ERR.print(f"note: {name}: {text}")
     if made.data_schema is None:
         _validate.fail(f"{plan}.schema", "a schema; make the plan with --schema", "none")
     unit_column = made.unit_column

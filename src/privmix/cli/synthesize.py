@@ -75,13 +75,7 @@ def synthesize_command(
         print_facts({name: value for name, value in stated.items() if value not in (None, [])})
 
 
-def _prior(text: str | None) -> str | list[float] | None:
+def _prior(text: str | None) -> str | tuple[float, ...] | None:
     if text is None or text in _NAMED_PRIORS:
         return text
-    try:
-        numbers = json.loads(text if text.startswith("[") else f"[{text}]")
-        if not isinstance(numbers, list) or not all(type(n) in (int, float) for n in numbers):
-            raise ValueError
-        return [float(n) for n in numbers]
-    except (ValueError, RecursionError, OverflowError):  # also an integer beyond the doubles
-        _validate.fail("--class-prior", _PRIORS, repr(text)[:80])
+    return _validate.numbers("--class-prior", text, _PRIORS)

@@ -140,11 +140,8 @@ def _image_shape(text: str) -> tuple[int, ...]:
 def _class_prior(text: str | None) -> str | tuple[float, ...] | None:
     if text is None or text in ("uniform", "counts", "estimated"):
         return text
-    try:
-        return tuple(float(part) for part in text.strip("[]").split(","))
-    except ValueError:
-        allowed = "uniform, counts, estimated, or numbers, as in 0.9,0.1"
-        _validate.fail("--class-prior", allowed, repr(text))
+    allowed = "uniform, counts, estimated, or numbers, as in 0.9,0.1"
+    return _validate.numbers("--class-prior", text, allowed)
 
 
 def _class_vectors(release: Any, source: str, extractor: str | None, allow_download: bool) -> Any:

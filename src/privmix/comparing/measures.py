@@ -96,9 +96,9 @@ def compare(real: pa.Table, synthetic: pa.Table, label: str, *, seed: int = 0) -
 
     Returns:
         ``columns``: 1 less the Kolmogorov-Smirnov distance of numbers, 1 less the total variation of
-        categories, of which all but the 30 commonest count as one; ``correlations``: mean and largest difference; ``classes``: shares; ``models``: the
-        score on real records of models trained on real and on synthetic ones (balanced accuracy, or
-        R2 of numbers); ``nearest``: medians and 5 % quantiles of the distance to the nearest record,
+        categories, of which all but the 30 commonest count as one; ``correlations``: mean and largest
+        difference; ``classes``: shares, empty for numbers; ``models``: the score on real records of models
+        trained on real and on synthetic ones (balanced accuracy, or R2 of numbers); ``nearest``: medians and 5 % quantiles of the distance to the nearest record,
         and the share of synthetic records that are nearer than 5 % of records not seen are.
 
     Raises:
@@ -187,10 +187,11 @@ def _apart(one: Values, other: Values) -> float:
 
 
 def _balance(real: pa.ChunkedArray, synthetic: pa.ChunkedArray) -> dict[str, dict[str, float]]:
-    """Return the shares of values; of many numbers nothing."""
+    """Return the shares of values; of many numbers, which are no classes, nothing."""
     one, other = (_texts(column) for column in (real, synthetic))
     names, counts = np.unique(one, return_counts=True)
-    if len(names) > _MOST_RECORDS // 4:
+    broken = any(_has_fractions(column) for column in (real, synthetic))
+    if len(names) > (_MOST_CATEGORIES if broken else _MOST_RECORDS // 4):
         return {}
     kept = dict(zip(names.tolist(), counts.tolist(), strict=True))
     extra = [n for n in np.unique(other).tolist() if n not in kept]
@@ -198,6 +199,11 @@ def _balance(real: pa.ChunkedArray, synthetic: pa.ChunkedArray) -> dict[str, dic
         n: {"real": kept.get(n, 0) / len(one), "synthetic": float((other == n).mean())}
         for n in [*kept, *extra]
     }
+
+
+def _has_fractions(column: pa.ChunkedArray) -> bool:
+    values = _values(column)
+    return values.dtype.kind == "f" and bool((np.nan_to_num(values) % 1 != 0).any())
 
 
 def _texts(column: pa.ChunkedArray) -> Values:

@@ -43,7 +43,8 @@ def tables(found: dict[str, Any]) -> Iterator[Table]:
         found["classes"].items(), key=lambda item: -abs(item[1]["real"] - item[1]["synthetic"])
     )
     lines = [(n, f"{part['real']:.3f}", f"{part['synthetic']:.3f}") for n, part in shares]
-    yield "Labels: shares", ("label", "real", "synthetic"), lines
+    if lines:  # numbers have none
+        yield "Labels: shares", ("label", "real", "synthetic"), lines
     models = {name: part for name, part in found["models"].items() if name != "score"}
     lines = [
         (n, *(_number(part.get(k)) for k in ("real", "synthetic"))) for n, part in models.items()

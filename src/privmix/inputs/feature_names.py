@@ -41,16 +41,17 @@ def check_names(position: str, found: Names | None, due: Names | None, whose: st
     """
     if found is None or due is None or found == due:
         return
-    allowed = f"the columns {_shown(due)}, in the order of {whose}"
+    allowed = f"the columns {shown(due)}, in the order of {whose}"
     if set(found) == set(due) and len(found) == len(due):
-        _validate.fail(position, allowed, f"the same in another order: {_shown(found)}")
+        _validate.fail(position, allowed, f"the same in another order: {shown(found)}")
     missing = [name for name in due if name not in found]
     others = [name for name in found if name not in due]
-    told = [f"no {_shown(missing)}"] if missing else []
-    told += [f"also {_shown(others)}"] if others else []
-    _validate.fail(position, allowed, "; ".join(told) or _shown(found))
+    told = [f"no {shown(missing)}"] if missing else []
+    told += [f"also {shown(others)}"] if others else []
+    _validate.fail(position, allowed, "; ".join(told) or shown(found))
 
 
-def _shown(names: Sequence[str]) -> str:
+def shown(names: Sequence[str]) -> str:
+    """Return the first names, and how many there are."""
     more = f", ... ({len(names)} in all)" if len(names) > 8 else ""
     return ", ".join(map(repr, names[:8])) + more

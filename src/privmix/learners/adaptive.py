@@ -40,13 +40,26 @@ _COUNTING_ROUNDS = (3, 1)
 
 
 class Learnt(NamedTuple):
-    """What a linear classifier keeps, and the classes' shares where the rounds show them."""
+    """What a linear classifier keeps."""
 
     coef: Matrix
     intercept: Vector
     logit_scale: float
     class_prior: Vector | None
-    shares: Vector | None
+
+
+class Rounds(NamedTuple):
+    """What the rounds of a release have trained and counted.
+
+    ``pairs`` are the weights and rows of every round, ``weights`` the last step's, (K, d), for features in
+    clip norms, and ``scale`` is their factor to logits. ``balance`` is None where no classes are counted.
+    """
+
+    model: PublicModel
+    pairs: list[tuple[Weights, NDArray[np.float32]]]
+    weights: Matrix
+    scale: float
+    balance: Balance | None
 
 
 class AdaptiveClassifier(PriorClassifier):
@@ -82,7 +95,8 @@ class AdaptiveClassifier(PriorClassifier):
         class_prior: Prior of the classes at prediction: K numbers, none negative, of any positive sum;
             ``uniform``; ``counts`` that the release has paid for; ``estimated``, or None, that of the
             records as counts or else the rounds show it.
-        class_weight: ``balanced``: a uniform prior, by scikit-learn's name.
+        class_weight: ``balanced``: a uniform prior, by scikit-learn's name. Or a mapping from classes to
+            weights above 0, by which the prior is multiplied; 1 for classes that it does not name.
         class_vectors: Public vectors of the classes, (K, num_inputs), in the schema's order and in the space of
             records before preprocessing, such as a text encoder makes of the classes' names. Noisy
             estimates are pulled towards them as far as noise hides them and as far as they agree; see
@@ -124,10 +138,7 @@ def learn_rounds(
 ) -> Learnt:
     """Take the last step of the public model of an ``adaptive`` release."""
     published = _adaptive(release)
-    model, pairs = _replayed(published)
-    weights = pull(model.after(*pairs[-1]).astype(np.float64), _mean_noise(model.config, published))
-    weights = _without_noisy_lengths(model, weights, intercept_of(published) is not None)
-    scale = _logit_scale(model, pairs[-_LAST_ROUNDS:], weights)
+    model, pairs, weights, scale, balance = read_rounds(release, pull)
     coef = weights / published.feature_clip_norm
     if (target := model.config.target) != "class":
         pulled = target == "multilabel" and pull is not no_pull
@@ -136,10 +147,9 @@ def learn_rounds(
             _validate.fail(names, f"None for rounds of target {target}", "others")
         # The scale of several labels is in their logits, whose sigmoids are probabilities by themselves.
         several = scale if target == "multilabel" else 1.0
-        return Learnt(several * coef, np.zeros(len(coef)), scale / several, None, None)
+        return Learnt(several * coef, np.zeros(len(coef)), scale / several, None)
     known = known_sizes(release)
     sizes = None if known is None else known.shares
-    balance = _balanced(published, model, pairs, scale * weights)
     if balance is not None and release.num_classes == 2:
         shares = balance.shares if sizes is None else sizes
         found = matched_intercept(published, model, pairs, scale * weights, shares)
@@ -147,7 +157,7 @@ def learn_rounds(
     asked = class_prior is not None or class_weight is not None
     if balance is None:
         if not asked:
-            return Learnt(coef, np.zeros(len(coef)), scale, None, None)
+            return Learnt(coef, np.zeros(len(coef)), scale, None)
         if sizes is None:
             allowed = "nothing for a release without class counts and without an intercept"
             _validate.fail("class_prior", allowed, "some")
@@ -156,7 +166,19 @@ def learn_rounds(
     prior = prediction_prior(class_prior, class_weight, shown, None, release)
     assert prior is not None
     intercept = balance.intercept + np.log(prior) - np.log(balance.shares)
-    return Learnt(coef, intercept / scale, scale, prior if asked else None, balance.shares)
+    return Learnt(coef, intercept / scale, scale, prior if asked else None)
+
+
+def read_rounds(release: ReleaseLike, pull: Pull = no_pull) -> Rounds:
+    """Take the last step of the public model, and count the classes, where they are counted."""
+    published = _adaptive(release)
+    model, pairs = _replayed(published)
+    weights = pull(model.after(*pairs[-1]).astype(np.float64), _mean_noise(model.config, published))
+    weights = _without_noisy_lengths(model, weights, intercept_of(published) is not None)
+    scale = _logit_scale(model, pairs[-_LAST_ROUNDS:], weights)
+    counted = model.config.target == "class"
+    balance = _balanced(published, model, pairs, scale * weights) if counted else None
+    return Rounds(model, pairs, weights, scale, balance)
 
 
 def learn_numbers(release: ReleaseLike) -> tuple[Matrix, Matrix]:
@@ -233,11 +255,13 @@ def _kept(values: Vector, noise: float) -> float:
     return max(0.0, 1 - noise / found) if found > 0 else 0.0
 
 
-def round_shares(release: Release) -> Vector:
-    """Return the classes' shares of the records, (K,), as the rounds of a release show them."""
-    shares = learn_rounds(release, None, None).shares
-    assert shares is not None
-    return shares
+def round_shares(release: ReleaseLike, rounds: Rounds) -> Vector:
+    """Return the classes' shares of the records, (K,), as rounds show them; of two classes, known ones."""
+    known = known_sizes(release)
+    if known is not None and release.num_classes == 2:
+        return known.shares
+    assert rounds.balance is not None
+    return rounds.balance.shares
 
 
 def _balanced(

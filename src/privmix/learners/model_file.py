@@ -197,6 +197,8 @@ def load_model(path: str | Path) -> Learner:
     header = ModelHeader.from_json(metadata[_HEADER], position)
     _validate.one_of(f"{position}.learner", header.learner, LEARNERS)
     _validate.real(f"{position}.feature_clip_norm", header.feature_clip_norm, above=0.0)
+    if len(set(header.classes)) != len(header.classes):
+        _validate.fail(f"{position}.classes", "each class once", "one of them twice")
     results = {
         name.removeprefix(_PREPROCESSING): tensors.pop(name)
         for name in list(tensors)

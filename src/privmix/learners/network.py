@@ -84,6 +84,18 @@ def _checked_shape(image_shape: Sequence[int] | None) -> ImageShape:
     return sizes[0], sizes[1], sizes[2]
 
 
+def _check_device(device: object) -> None:
+    """Refuse a device that PyTorch does not know, or that is not here."""
+    torch = require_torch()
+    allowed = "a device that PyTorch has here, such as cpu or cuda"
+    if not isinstance(device, str | torch.device):
+        _validate.fail("device", allowed, repr(device))
+    try:
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError):  # by the device's kind
+        _validate.fail("device", allowed, repr(str(device)))
+
+
 class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[misc]
     """A network trained on the rows by the generalised KL divergence, as the papers do.
 
@@ -202,22 +214,15 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
         release = as_release(release)
         refuse_numbers(release)
         _validate.one_of("release.design", release.design, DISTRIBUTIONS)
-        denoise = _validate.one_of("denoise", self.denoise, _DENOISERS)
-        _validate.integer("epochs", self.epochs)
-        _validate.integer("batch_size", self.batch_size)
-        _validate.real("learning_rate", self.learning_rate, above=0.0)
-        _validate.real("decay_factor", self.decay_factor, above=0.0, at_most=1.0)
-        loss = _validate.one_of("loss", self.loss, _LOSSES)
-        share = _validate.real("validation_share", self.validation_share, at_least=0.0, below=1.0)
-        if public_validation is not None and share:
-            _validate.fail("validation_share", "0 beside public_validation", share)
-        seed = _validate.integer("seed", self.seed, at_least=0)
+        self._check_parameters()
+        if public_validation is not None and self.validation_share:
+            _validate.fail("validation_share", "0 beside public_validation", self.validation_share)
         shape = self._input_shape(release)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.manual_seed(self.seed)
             module = self._new_module(shape, release.num_classes).to(self.device)
-            features, targets = training_rows(release, clip=loss == "kl")
-            features = denoised(features, release, denoise, self.image_shape)
+            features, targets = training_rows(release, clip=self.loss == "kl")
+            features = denoised(features, release, self.denoise, self.image_shape)
             self.center_ = np.zeros(features.shape[1], np.float32)
             self.scale_ = np.float32(1.0)
             if self.standardize:
@@ -234,6 +239,34 @@ class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[mis
             _validate.fail("learning_rate", allowed, self.learning_rate)
         self.module_ = module.cpu().eval()
         return self
+
+    def _check_parameters(self) -> None:
+        """Refuse, before anything is trained, what no training can use."""
+        torch = require_torch()
+        _validate.one_of("denoise", self.denoise, _DENOISERS)
+        _validate.one_of("loss", self.loss, _LOSSES)
+        _validate.integer("epochs", self.epochs)
+        _validate.integer("batch_size", self.batch_size)
+        _validate.integer("seed", self.seed, at_least=0)
+        _validate.real("learning_rate", self.learning_rate, above=0.0)
+        _validate.real("decay_factor", self.decay_factor, above=0.0, at_most=1.0)
+        _validate.real("validation_share", self.validation_share, at_least=0.0, below=1.0)
+        epochs: object = self.decay_epochs
+        if isinstance(epochs, str) or not isinstance(epochs, Sequence | np.ndarray):
+            allowed = "a sequence of epochs, such as (80, 120)"
+            _validate.fail("decay_epochs", allowed, repr(epochs)[:80])
+        for epoch in epochs:
+            _validate.integer("decay_epochs", epoch, at_least=0)
+        module, progress, flag = self.module, self.progress, self.standardize
+        kinds: tuple[tuple[str, str, object, bool], ...] = (
+            ("module", "a torch.nn.Module or None", module, isinstance(module, torch.nn.Module)),
+            ("progress", "a function or None", progress, callable(progress)),
+            ("standardize", "True or False", flag, isinstance(flag, bool | np.bool_)),
+        )
+        for name, allowed, given, fits in kinds:
+            if not fits and (given is not None or name == "standardize"):
+                _validate.fail(name, allowed, type(given).__name__)
+        _check_device(self.device)
 
     def _checked_validation(self, given: Any) -> tuple[Rows, Rows] | None:
         """Return records as the module sees them, and their one-hot labels."""

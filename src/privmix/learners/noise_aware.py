@@ -227,7 +227,8 @@ class NoiseAwareClassifier(PriorClassifier):
             ``uniform``: all alike. ``counts``: the charged ones. ``estimated``: the shares as above,
             or, of records that were not centred, by the lengths of class sums.
         class_weight: ``balanced``: a uniform prior, by scikit-learn's name; serves balanced accuracy and
-            rare classes, where the records' own shares serve accuracy.
+            rare classes, where the records' own shares serve accuracy. Or a mapping from classes to
+            weights above 0, by which the prior is multiplied; 1 for classes that it does not name.
         class_vectors: Public vectors of the classes, (K, num_inputs), in the schema's order and in the space of
             records before preprocessing, such as a text encoder makes of the classes' names. Noisy
             estimates are pulled towards them as far as noise hides them and as far as they agree; see

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, cast
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.learners.adaptive import round_shares
+from privmix.learners.adaptive import Rounds, round_shares
 from privmix.learners.base import (
     HybridLike,
     Matrix,
@@ -35,7 +36,6 @@ from privmix.learners.record_norm import (
     scaled_constant,
 )
 from privmix.learners.regression import shrunk_least_squares
-from privmix.publishing.release import Release
 from privmix.theory.spectrum import signal_variances
 
 _TINY = np.finfo(float).tiny
@@ -180,9 +180,11 @@ class TargetModel:
 
 
 def class_prior(
-    release: ReleaseLike, given: NDArray[np.float64] | str | None
+    release: ReleaseLike,
+    given: NDArray[np.float64] | str | None,
+    rounds: Callable[[], Rounds],
 ) -> tuple[Vector, str]:
-    """Return the classes' probabilities, and where they are from.
+    """Return the classes' probabilities, and where they are from; ``rounds`` are read only if need be.
 
     ``given`` is K numbers, ``counts``, ``estimated``, ``equal`` or None: counts if the release has
     them, else the public shares of the schema, else estimated from label weights or rounds, else equal.
@@ -214,7 +216,7 @@ def class_prior(
     if given == "equal" or not (mixed or counting):
         return np.full(count, 1 / count), "equal"
     if counting:
-        return round_shares(cast(Release, release)), "estimated"
+        return round_shares(release, rounds()), "estimated"
     return _estimated_prior(release), "estimated"
 
 

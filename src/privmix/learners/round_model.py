@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from privmix.learners.adaptive import learn_rounds
+from privmix.learners.adaptive import Rounds
 from privmix.learners.base import Matrix, ReleaseLike, Vector
 from privmix.learners.mean_record import mean_record
 from privmix.learners.moments import RowMoments
@@ -43,7 +43,7 @@ class _ClassSums(NamedTuple):
         return float(prior @ ((self.offsets**2).sum(axis=1) - left))
 
 
-def round_model(release: ReleaseLike, prior: Vector) -> ClassModel:
+def round_model(release: ReleaseLike, prior: Vector, rounds: Rounds) -> ClassModel:
     """Fit Gaussian classes to the classifier that the rounds have trained, and to the rounds themselves.
 
     For classes of covariance S the best linear classifier has weights S^-1 d_k, with d_k the class means
@@ -73,7 +73,7 @@ def round_model(release: ReleaseLike, prior: Vector) -> ClassModel:
     constant = intercept_of(release)
     width = release.num_features - (constant is not None)
     mean = np.zeros(width) if constant is None else mean_record(published)
-    weights = learn_rounds(release, None, None).coef[:, :width]
+    weights = rounds.weights[:, :width] / release.feature_clip_norm
     weights = weights - prior @ weights
     covariance = gram[:width, :width] - np.outer(mean, mean)
     eigenvalues, basis = np.linalg.eigh(covariance)

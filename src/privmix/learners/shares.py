@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +13,7 @@ from privmix.learners.base import LinearClassifier, ReleaseLike, Vector, check_p
 from privmix.preprocess import Step
 
 ClassPrior = ArrayLike | Literal["uniform", "counts", "estimated"] | None
-ClassWeight = Literal["balanced"] | None
+ClassWeight = Literal["balanced"] | Mapping[Any, float] | None
 
 
 class PriorClassifier(LinearClassifier):
@@ -94,8 +95,15 @@ def prediction_prior(
         release: The release.
 
     """
+    if isinstance(weight, Mapping):
+        prior = prediction_prior(given, None, shares, lengths, release)
+        factors = _weights(weight, release.classes)
+        return check_prior(factors if prior is None else factors * prior, release.num_classes)
     if weight is not None:
-        _validate.one_of("class_weight", weight, ("balanced",))
+        asked: object = weight
+        if not isinstance(asked, str) or asked != "balanced":
+            allowed = "balanced, or a weight above 0 for each class, by its name"
+            _validate.fail("class_weight", allowed, repr(asked)[:80])
         if given is not None:
             _validate.fail("class_weight", "None beside class_prior, which it replaces", weight)
         given = "uniform"
@@ -113,6 +121,15 @@ def prediction_prior(
         allowed = "a release with class counts, labelled mixtures or a public class_balance"
         _validate.fail("class_prior", allowed, "a centred one, whose class sums are equally long")
     return denoised(lengths, 0.0) if shares is None and lengths is not None else shares
+
+
+def _weights(given: Mapping[Any, float], classes: Sequence[int | str]) -> Vector:
+    """Return (K,) weights; of classes that are not named, 1."""
+    for name, weight in given.items():
+        if name not in classes:
+            _validate.fail("class_weight", "classes of the release", repr(name)[:80])
+        _validate.real(f"class_weight[{name!r}]", weight, at_least=1e-6, at_most=1e6)
+    return np.array([given.get(name, 1.0) for name in classes], dtype=np.float64)
 
 
 def _steps(release: ReleaseLike) -> tuple[Step, ...]:

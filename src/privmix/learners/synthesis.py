@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from importlib.metadata import version
 from typing import Any, Literal, NamedTuple
 
@@ -17,6 +17,7 @@ from privmix._validate import FrozenModel
 from privmix.features.decoding import TableDecoder, cannot_decode, exact_coordinates
 from privmix.features.tabular import TabularExtractor
 from privmix.inputs.extractor import ExtractorIdentity
+from privmix.learners.adaptive import read_rounds
 from privmix.learners.base import (
     Matrix,
     ReleaseOrFolder,
@@ -279,9 +280,10 @@ class Synthesizer:
         if self._target == "class":
             _validate.one_of("release.design", release.design, (*DESIGNS, "adaptive"))
             given = prior if prior is None or isinstance(prior, str) else _numbers(prior)
-            shares, self._prior_source = class_prior(release, given)
+            rounds = cache(partial(read_rounds, release))  # minutes for thousands of features
+            shares, self._prior_source = class_prior(release, given, rounds)
             if release.design == "adaptive":
-                return round_model(release, shares)
+                return round_model(release, shares, rounds())
             return ClassModel.of(release, shares)
         if release.design == "adaptive":
             allowed = f"{', '.join(REGRESSION_DESIGNS)} for target {self._target}"

@@ -59,6 +59,10 @@ def design_options(
         assert num_classes is not None
         _validate.real("--classes-per-row", classes_per_row, above=0.0, at_most=num_classes)
         options["class_prob"] = classes_per_row / num_classes
+    elif options["class_prob"] is not None:
+        allowed = "a probability, or one for each class, as in 0.9,0.3"
+        found = _validate.numbers("--class-prob", options["class_prob"], allowed)
+        options["class_prob"] = found if len(found) > 1 else found[0]
     if weights is not None:
         _validate.one_of("--weights", weights, ("dirichlet",))
         for option, value in (("--alpha", alpha), ("--weight-clip", options["weight_clip"])):

@@ -144,7 +144,11 @@ class DesignOptions(TypedDict, total=False):
             {"hierarchical": None},
             _probabilities,
             flags=(
-                Flag("class_prob", float, "hierarchical: share of the rows a class is open to."),
+                Flag(
+                    "class_prob",
+                    str,
+                    "hierarchical: share of the rows a class is open to, or one a class, as in 0.9,0.3.",
+                ),
                 Flag(
                     "classes_per_row",
                     float,

@@ -42,6 +42,15 @@ def plan_lines(plan: ReleasePlan) -> list[tuple[str, str]]:
     return rows
 
 
+def plan_notes(plan: ReleasePlan) -> list[tuple[str, str]]:
+    """Return (name, value) of what a plan does not allow, and what would."""
+    target = "class" if plan.data_schema is None else plan.data_schema.target
+    if plan.design != "adaptive" or target == "class":
+        return []
+    told = f"none can be drawn from rounds of target {target}; --design signed allows them"
+    return [("synthetic records", told)]
+
+
 def _describe_step(step: Step) -> str:
     cost = "no cost"
     for paid in charged((step,)):
