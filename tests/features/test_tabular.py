@@ -184,7 +184,7 @@ class TestBins:
         rows = pd.DataFrame({"x": [1.0, 6.5]})
         vectors = TabularExtractor(self.TABLE).transform(rows).astype(np.float64)
         groups = np.zeros(2, dtype=np.int64)
-        decoder = TableDecoder.fit(self.TABLE, vectors, groups, 1)
+        decoder = TableDecoder.fit(self.TABLE, vectors, groups, 1, np.full(2, 0.5))
         decoded = decoder.decode(vectors, groups)
         np.testing.assert_allclose(decoded["x"].to_numpy(), [1.0, 6.5])
 

@@ -12,6 +12,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import privmix
 from builders import make_data, make_plan, make_schema
+from privmix.features.decoding import TableDecoder
 from privmix.features.pixels import PixelExtractor
 from privmix.features.tabular import TabularExtractor
 from privmix.learners import adaptive
@@ -20,6 +21,7 @@ from privmix.learners.synthetic_file import write_synthetic
 from privmix.planning.plan import ReleasePlan
 from privmix.planning.solve import width_after
 from privmix.preprocess import Center, ClassCounts, Intercept, RandomProjection, UnitNorm
+from privmix.schema.table import TableSchema
 
 # Releases of tests protect nobody, and say so.
 pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
@@ -158,6 +160,50 @@ def test_columns_of_the_default_steps_are_spread_as_they_were(tmp_path, design):
     for mine, theirs in ((frame["age"], real["age"]), days):
         assert abs(mine.mean() - theirs.mean()) < 0.25 * theirs.std()
         assert 0.8 < mine.std() / theirs.std() < 1.25
+
+
+@pytest.mark.parametrize(("mean", "stddev"), [(-0.95, 0.2), (0.97, 0.1), (0.0, 0.3), (-0.8, 0.55)])
+@pytest.mark.parametrize("missing", [0.0, 0.25])
+def test_clamping_moves_no_mean_and_takes_no_spread(mean, stddev, missing):
+    """Clamping a bell curve would double the mean of a column whose values are mostly at a bound."""
+    column = {"name": "gain", "type": "numeric", "lower": 0, "upper": 100}
+    schema = TableSchema(columns=[column])
+    rng = np.random.default_rng(0)
+    absent = rng.random(8000) < missing
+    vectors = np.column_stack([np.where(absent, 0, rng.normal(mean, stddev, 8000)), absent])
+    groups, weights = np.zeros(8000, dtype=np.int64), np.full(8000, 1 / 8000)
+    decoder = TableDecoder.fit(schema, vectors, groups, 1, weights)
+    found = decoder.decode(vectors, groups)["gain"].to_pandas()
+    assert found.isna().mean() == pytest.approx(absent.mean(), abs=0.01)
+    assert found.dropna().between(0, 100).all()
+    assert found.mean() == pytest.approx(50 + 50 * mean, abs=0.5)
+    assert found.std() == pytest.approx(50 * stddev, rel=0.05)
+    kept = ~absent & found.notna().to_numpy()
+    order = np.argsort(vectors[kept, 0])
+    assert (np.diff(found.to_numpy()[kept][order]) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("design", "steps"),
+    [
+        ("hybrid", (Center(budget_share=0.05), Intercept())),
+        ("hybrid", (UnitNorm(), Intercept(), UnitNorm())),
+        ("signed", (Center(budget_share=0.05), UnitNorm(), Intercept())),
+        ("adaptive", (Center(budget_share=0.05), Intercept(), UnitNorm())),
+        ("stratified", (Center(budget_share=0.05), Intercept(), UnitNorm())),
+    ],
+)
+def test_steps_in_any_order_are_drawn_from(tmp_path, design, steps):
+    schema = privmix.Schema.from_json(json.dumps(TABLE))
+    target = {"target_epsilon": 30, "target_delta": 1e-5}
+    plan = privmix.plan_release(schema, design=design, preprocessing=steps, **target)
+    real, labels = make_table()
+    options = {"out": tmp_path / "r", "test_seed": 1, "extractor": TabularExtractor(schema.table)}
+    made = privmix.synthesize(privmix.release(real, labels, plan, **options), 1000, seed=1)
+    age = made.to_pandas()["age"]
+    assert abs(age.mean() - real["age"].mean()) < 15
+    if steps[-2:] == (Intercept(), UnitNorm()) and design == "adaptive":
+        assert abs(age.std() / real["age"].std() - 1) < 0.35
 
 
 def test_whole_numbers_stay_whole(tmp_path):

@@ -39,9 +39,9 @@ class TestAutomaticDesign:
         assert plan == plan_release(self.schema(), **self.target, design="auto")
         best = recommend_design(**sizes(10_000, 20, 100), epsilon=1.0, delta=1e-5)[0]
         assert plan.design == best.design
-        steps = ["center", "unit_norm", "intercept"]
+        steps = ["class_counts", "center", "unit_norm", "intercept"]
         assert [step.step for step in plan.preprocessing] == steps
-        assert plan.preprocessing[0].budget_share == best.center_share
+        assert plan.preprocessing[1].budget_share == best.center_share
         signed = plan.mechanism.components[0]
         assert (signed.num_mixtures, signed.mix_size) == (best.num_mixtures, best.mix_size)
         assert 0.99 < plan.epsilon <= 1
@@ -230,8 +230,25 @@ def test_rows_of_a_table_keep_their_lengths(fourier):
     schema = Schema.from_json(json.dumps(facts))
     plan = plan_release(schema, target_epsilon=1.0, target_delta=1e-5)
     names = [step.step for step in plan.preprocessing]
-    assert names == ["center", *([] if fourier else ["intercept"]), "unit_norm", "intercept"]
+    assert names == [
+        "class_counts",
+        "center",
+        *([] if fourier else ["intercept"]),
+        "unit_norm",
+        "intercept",
+    ]
     assert plan.preprocessing[-1] == Intercept()
+
+
+def test_lengths_of_few_columns_have_a_larger_constant():
+    shares = []
+    for count in (1, 4, 40):
+        table = {"columns": [{"name": f"c{j}", "type": "boolean"} for j in range(count)]}
+        facts = {"classes": [0, 1], "num_records": 10_000, "table": table}
+        schema = Schema.from_json(json.dumps(facts))
+        plan = plan_release(schema, target_epsilon=1.0, target_delta=1e-5, design="hybrid")
+        shares += [step.share for step in plan.preprocessing if step.step == "intercept"]
+    assert shares == [1 / 4, 1 / 16, 1 / 64]
 
 
 def test_a_design_named_by_hand_keeps_what_is_given():

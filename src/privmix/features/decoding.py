@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 
 from privmix.schema.table import (
     BooleanColumn,
@@ -17,6 +18,7 @@ from privmix.schema.table import (
     Column,
     DatetimeColumn,
     NumericColumn,
+    OrdinalColumn,
     TableSchema,
 )
 
@@ -30,6 +32,13 @@ _MOST_MATCHED = 64
 _NEVER = -1e9
 # A value is divided by the share of records that have one, but not by less.
 _LEAST_PRESENT = 0.05
+# Means of numbers, and their spreads as shares of the largest there can be, stay within this.
+_INNER = 0.999
+_MOST_STRETCHED = 32.0
+# Nor is the spread less than this share of that of coordinates, which vectors of no row may make it.
+_LEAST_SPREAD = 0.5
+_QUANTILES = 101
+_TINY = 1e-12
 
 
 def cannot_decode(schema: TableSchema) -> str | None:
@@ -61,14 +70,15 @@ class _Choice:
         column: The column.
         start: Its first coordinate.
         biases: (groups, J) what is added to the scores of a group's records before the largest wins.
-        present: (groups,) share of the group's records that have a value.
+        line: Offset and slope that lead from a coordinate to a number between its bounds, -1 and 1,
+            before it is clamped to them. One for all groups: what is larger in one of them stays so.
 
     """
 
     column: Column
     start: int
     biases: Matrix
-    present: NDArray[np.float64]
+    line: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,8 @@ class TableDecoder:
 
     A category is the one of largest coordinate, after biases that give every category the share that
     its coordinate has on average, within each group of records: coordinates of one-hot columns average
-    to shares, the largest coordinate alone would favour the frequent. Numbers and dates are clamped.
+    to shares, the largest coordinate alone would favour the frequent. Numbers and dates are clamped, after
+    a shift and a stretch with which clamped ones have the mean and the spread that the vectors have.
     A value beyond the categories (``other``) has no text, so that one of the categories stands in.
 
     Attributes:
@@ -89,7 +100,14 @@ class TableDecoder:
     choices: tuple[_Choice, ...]
 
     @classmethod
-    def fit(cls, schema: TableSchema, vectors: Matrix, groups: Indices, num_groups: int) -> Self:
+    def fit(
+        cls,
+        schema: TableSchema,
+        vectors: Matrix,
+        groups: Indices,
+        num_groups: int,
+        weights: NDArray[np.float64],
+    ) -> Self:
         """Match shares on vectors of the kind to be decoded.
 
         Args:
@@ -97,6 +115,7 @@ class TableDecoder:
             vectors: (count, width) vectors.
             groups: (count,) group of each vector, such as its class.
             num_groups: Number of groups.
+            weights: (count,) what each vector counts among all, adding up to 1.
 
         """
         choices, start = [], 0
@@ -105,8 +124,14 @@ class TableDecoder:
             members = [scores[groups == group] for group in range(num_groups)]
             shares = [_shares(part) if len(part) else _shares(scores) for part in members]
             biases = np.array([_biases(p, s) for p, s in zip(members, shares, strict=True)])
-            present = np.array([1 - share[-1] if column.nullable else 1.0 for share in shares])
-            choices.append(_Choice(column, start, biases, present))
+            line = 0.0, 1.0
+            if isinstance(column, NumericColumn | DatetimeColumn | OrdinalColumn):
+                share = weights
+                if column.nullable:
+                    there = (scores + biases[groups]).argmax(axis=1) == 0
+                    share = weights * there
+                line = _line(vectors[:, start], weights, share)
+            choices.append(_Choice(column, start, biases, line))
             start += column.width
         return cls(schema, tuple(choices))
 
@@ -152,6 +177,51 @@ def _biases(scores: Matrix, shares: NDArray[np.float64]) -> NDArray[np.float64]:
     return biases
 
 
+def _line(
+    values: NDArray[np.float64], weights: NDArray[np.float64], share: NDArray[np.float64]
+) -> tuple[float, float]:
+    """Return offset and slope for coordinates of a column, which are 0 where no value is.
+
+    Coordinates are as normal ones, but numbers are between bounds: clamping alone would move the mean of
+    a column whose values are mostly at a bound, and take from its spread. ``share`` is the weights of
+    vectors that are to have a value, and 0 for others.
+    """
+    present = max(float(share.sum()), _LEAST_PRESENT)
+    mean = float(np.clip(weights @ values / present, -_INNER, _INNER))
+    if not share.any():
+        return mean, 0.0
+    share = share / share.sum()
+    middle = float(share @ values)
+    own = float(np.sqrt(share @ (values - middle) ** 2))
+    if own < _TINY:
+        return mean, 0.0
+    variance = max(float(weights @ values**2) / present - mean**2, (_LEAST_SPREAD * own) ** 2)
+    stddev = float(min(np.sqrt(variance), _INNER * np.sqrt(1 - mean**2)))
+    places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    shape = np.quantile(values, places, weights=share, method="inverted_cdf")
+    shape = (shape - shape.mean()) / max(float(shape.std()), _TINY)
+
+    def placed(stretch: float) -> float:
+        """Return the middle at which clamped values have the mean."""
+        reach = 2.0 + stretch * float(np.abs(shape).max())
+        found = brentq(lambda at: _clamped(at + stretch * shape).mean() - mean, -reach, reach)
+        return float(cast(float, found))
+
+    def excess(stretch: float) -> float:
+        return float(_clamped(placed(stretch) + stretch * shape).std()) - stddev
+
+    stretch = stddev
+    if excess(stretch) < 0:
+        most = _MOST_STRETCHED * stddev
+        stretch = most if excess(most) < 0 else float(brentq(excess, stddev, most, rtol=1e-3))
+    slope = stretch / own
+    return placed(stretch) - slope * middle, slope
+
+
+def _clamped(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.clip(values, -1.0, 1.0))
+
+
 def _values(choice: _Choice, vectors: Matrix, groups: Indices) -> pa.Array:
     column = choice.column
     part = vectors[:, choice.start : choice.start + column.width]
@@ -164,8 +234,8 @@ def _values(choice: _Choice, vectors: Matrix, groups: Indices) -> pa.Array:
         return _texts(column.categories, chosen, missing)
     if isinstance(column, BooleanColumn):
         return pa.array(chosen == 1, mask=missing)
-    share = np.maximum(choice.present[groups], _LEAST_PRESENT)
-    scaled = np.clip(part[:, 0] / share, -1.0, 1.0)
+    offset, slope = choice.line
+    scaled = np.clip(offset + slope * part[:, 0], -1.0, 1.0)
     if isinstance(column, NumericColumn | DatetimeColumn):
         lower, upper = column.limits
         numbers = lower / 2 + upper / 2 + scaled * (upper / 2 - lower / 2)

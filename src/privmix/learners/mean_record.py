@@ -19,7 +19,8 @@ _SKEWNESS = 0.3
 def mean_record(release: Release) -> Vector:
     """Return the mean of records as they were mixed, (d,), without their intercept.
 
-    Their products with the intercept, a constant, show it.
+    Their products with the intercept, a constant, show it. Without one and without a scaled constant
+    nothing does, and it is 0.
 
     A constant from before they were scaled, at ``scaled_constant``, is larger as a rule, and shows means with
     less noise, though of records weighed by how much they were scaled. Its own mean is near its root mean
@@ -29,25 +30,28 @@ def mean_record(release: Release) -> Vector:
     longer: it is shrunk by what its square has beyond that noise (James and Stein 1961).
     """
     constant, scaled = intercept_of(release), scaled_constant(release)
-    assert constant is not None
     table: Any = release.tables[0]
     rows = RowMoments.of(table)
     gram = table.mix_size / rows.count * rows.gram
     noise = table.mix_size * table.feature_noise_stddev**2
     diagonal = np.diag(gram)
-    mean = gram[-1, :-1] / constant
-    errors = diagonal[:-1] * diagonal[-1] / (rows.count * constant**2)
+    width = release.num_features - (constant is not None)
+    if constant is None:
+        mean, errors = np.zeros(width), np.full(width, release.feature_clip_norm**2)
+    else:
+        mean = gram[-1, :width] / constant
+        errors = diagonal[:width] * diagonal[-1] / (rows.count * constant**2)
     centred = np.ones(len(mean), dtype=bool)
     if scaled is not None:
         at = scaled.position
         centred[at] = False
-        signal = np.maximum(diagonal[:-1] - noise, 0.0)
+        signal = np.maximum(diagonal[:width] - noise, 0.0)
         bounds = scaled.least, scaled.most
         root = float(np.clip(np.sqrt(signal[at] / (1 + LENGTHS_VARIATION**2)), *bounds))
         error = diagonal[at] ** 2 / (2 * rows.count * root**2) + (LENGTHS_VARIATION**2 * root) ** 2
         mean[at] = np.clip(_weighed(mean[at], errors[at], root, error), *bounds)
-        others = gram[at, :-1] / mean[at]
-        more = diagonal[:-1] * diagonal[at] / (rows.count * mean[at] ** 2)
+        others = gram[at, :width] / mean[at]
+        more = diagonal[:width] * diagonal[at] / (rows.count * mean[at] ** 2)
         more += (_SKEWNESS * LENGTHS_VARIATION) ** 2 * signal
         mean = np.where(centred, _weighed(mean, errors, others, more), mean)
         errors = errors * more / (errors + more)

@@ -192,6 +192,7 @@ def class_prior(
     count = release.num_classes
     if given is not None and not isinstance(given, str):
         prior = np.asarray(given, dtype=np.float64)
+        prior = prior / max(float(prior.max(initial=0.0)), _TINY)
         total = float(prior.sum()) if prior.shape == (count,) else 0.0
         if not (total > 0 and np.isfinite(total) and (prior >= 0).all()):
             allowed = f"{count} numbers, none negative and not all 0"

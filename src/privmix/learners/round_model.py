@@ -12,7 +12,7 @@ from privmix.learners.base import Matrix, ReleaseLike, Vector
 from privmix.learners.mean_record import mean_record
 from privmix.learners.moments import RowMoments
 from privmix.learners.record_model import ClassModel, scaled_to_trace
-from privmix.learners.record_norm import common_norm, intercept_of
+from privmix.learners.record_norm import common_norm
 from privmix.learners.round_means import Spread, matched_offsets
 from privmix.publishing.release import Release
 from privmix.theory.spectrum import signal_variances
@@ -70,9 +70,8 @@ def round_model(release: ReleaseLike, prior: Vector, rounds: Rounds) -> ClassMod
     table: Any = published.tables[0]
     gram = table.mix_size / rows.count * rows.gram
     noise = table.mix_size * table.feature_noise_stddev**2
-    constant = intercept_of(release)
-    width = release.num_features - (constant is not None)
-    mean = np.zeros(width) if constant is None else mean_record(published)
+    mean = mean_record(published)
+    width = len(mean)
     weights = rounds.weights[:, :width] / release.feature_clip_norm
     weights = weights - prior @ weights
     covariance = gram[:width, :width] - np.outer(mean, mean)

@@ -324,7 +324,10 @@ class Synthesizer:
         if self.table_schema is not None:
             members = self._groups(labels, groups)
             vectors = self._undo(mixed)
-            self._decoder = TableDecoder.fit(self.table_schema, vectors, members, groups)
+            weights = np.full(count, 1 / count)
+            if isinstance(self._model, ClassModel):
+                weights = self._model.prior[labels] / self._model.prior[labels].sum()
+            self._decoder = TableDecoder.fit(self.table_schema, vectors, members, groups, weights)
         self._num_groups = groups
 
     def _groups(self, labels: NDArray[Any], groups: int) -> NDArray[np.int64]:

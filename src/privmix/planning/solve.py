@@ -244,19 +244,21 @@ def choose_design(
         share = counts_share(n, k, gdp_mu_from(epsilon, target_delta), balance)
         steps = steps if share is None else (ClassCounts(budget_share=share), *steps)
     room = width_after(steps, sizes["num_features"]) < _validate.LARGEST["num_features"]
-    return best.design, chosen, _with_lengths(steps) if room and _is_rows(schema) else steps
+    table = None if schema is None else schema.table
+    if room and table is not None and table.fourier is None:
+        steps = _with_lengths(steps, len(table.columns))
+    return best.design, chosen, steps
 
 
-def _is_rows(schema: Schema | None) -> bool:
-    """Whether records are rows of a table, column by column: how large their values are matters."""
-    return schema is not None and schema.table is not None and schema.table.fourier is None
+def _with_lengths(steps: tuple[Step, ...], num_columns: int) -> tuple[Step, ...]:
+    """Put a constant behind records before they are scaled to one norm: it shows by how much.
 
-
-def _with_lengths(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Put a constant behind records before they are scaled to one norm: it shows by how much."""
+    Lengths of rows of few columns vary more, and each column has more of the squared norm to itself.
+    """
+    share = max(Intercept().share, 1 / (4 * num_columns))
     found: list[Step] = []
     for step in steps:
-        found += [Intercept(), step] if isinstance(step, UnitNorm) else [step]
+        found += [Intercept(share=share), step] if isinstance(step, UnitNorm) else [step]
     return tuple(found)
 
 
