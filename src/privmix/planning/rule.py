@@ -233,10 +233,10 @@ def predicted_errors(
 def counts_share(
     num_records: int, num_classes: int, gdp_mu: float, class_balance: ClassBalance
 ) -> float | None:
-    """Return the share of the budget for class counts beside class sums; None for no counts.
+    """Return the share of the budget for class counts beside class sums or rounds; None for no counts.
 
     Class sums do not show how large classes are, and without that a rule cannot cut between unequal
-    ones. Counts have a standard error of 1 / (mu sqrt(share)): the share is that for a tenth of an
+    ones. Rounds do, but roughly: of a class of 8 % among 6,000 records at epsilon 1, 7 to 12. Counts have a standard error of 1 / (mu sqrt(share)): the share is that for a tenth of an
     average class, within bounds. They are not needed where the schema states the shares or says that
     classes are equal; and of many classes they are taken only where it says that these are unequal.
     """
