@@ -206,6 +206,18 @@ def test_steps_in_any_order_are_drawn_from(tmp_path, design, steps):
         assert abs(age.std() / real["age"].std() - 1) < 0.35
 
 
+def test_an_intercept_that_comes_last_takes_no_spread(tmp_path):
+    schema = make_schema(num_records=3000)
+    x, y = make_data(schema, 3000)
+    steps = (*with_lengths(), Intercept(share=0.3))
+    plan = planned(schema, "signed", LITTLE_NOISE, steps, mix_size=20, num_mixtures=4000)
+    release = privmix.release(x, y, plan, out=tmp_path / "r", test_seed=1)
+    made, labels = privmix.synthesize(release, 3000, seed=1)
+    for k in range(3):
+        spread = made[labels == k].std(axis=0).mean() / x[y == k].std(axis=0).mean()
+        assert 0.75 < spread < 1.25
+
+
 def test_whole_numbers_stay_whole(tmp_path):
     age, *others = json.loads(json.dumps(TABLE["table"]["columns"]))
     age |= {"integer": True, "lower": 17.4, "nullable": False}

@@ -30,14 +30,14 @@ _SWEEPS = 6
 # Beyond so many categories their shares are left as the vectors have them.
 _MOST_MATCHED = 64
 _NEVER = -1e9
-# A value is divided by the share of records that have one, but not by less.
+# Coordinates are 0 where no value is: their mean is divided by the share that has one, but not by less.
 _LEAST_PRESENT = 0.05
 # Means of numbers, and their spreads as shares of the largest there can be, stay within this.
 _INNER = 0.999
 _MOST_STRETCHED = 32.0
 # Nor is the spread less than this share of that of coordinates, which vectors of no row may make it.
 _LEAST_SPREAD = 0.5
-_QUANTILES = 101
+_QUANTILES = 401
 _TINY = 1e-12
 
 
@@ -199,7 +199,9 @@ def _line(
     stddev = float(min(np.sqrt(variance), _INNER * np.sqrt(1 - mean**2)))
     places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     shape = np.quantile(values, places, weights=share, method="inverted_cdf")
-    shape = (shape - shape.mean()) / max(float(shape.std()), _TINY)
+    if shape.std() < _LEAST_SPREAD * own:  # a few far from all others: a line does nothing for them
+        return mean - middle, 1.0
+    shape = (shape - shape.mean()) / shape.std()
 
     def placed(stretch: float) -> float:
         """Return the middle at which clamped values have the mean."""

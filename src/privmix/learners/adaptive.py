@@ -160,7 +160,8 @@ def learn_rounds(
             return Learnt(coef, np.zeros(len(coef)), scale, None)
         if sizes is None:
             allowed = "nothing for a release without class counts and without an intercept"
-            _validate.fail("class_prior", allowed, "some")
+            name = "class_weight" if class_prior is None else "class_prior"
+            _validate.fail(name, allowed, "some")
         balance = Balance(np.zeros(len(coef)), 0.0, sizes)
     shown = balance.shares if sizes is None else sizes
     prior = prediction_prior(class_prior, class_weight, shown, None, release)

@@ -31,11 +31,12 @@ from privmix.learners.population import (
 )
 from privmix.learners.record_norm import (
     LENGTHS_VARIATION,
-    common_norm,
     intercept_of,
+    mixed_norm,
     scaled_constant,
 )
 from privmix.learners.regression import shrunk_least_squares
+from privmix.learners.shares import known_sizes
 from privmix.theory.spectrum import signal_variances
 
 _TINY = np.finfo(float).tiny
@@ -75,7 +76,7 @@ class ClassModel:
     @classmethod
     def of(cls, release: ReleaseLike, prior: Vector) -> Self:
         """Estimate from the rows of a release whose records have one class each."""
-        norm = common_norm(release)
+        norm = mixed_norm(release)
         if release.design == "stratified":
             return cls._isotropic(release, prior, norm)
         if release.design == "hybrid":
@@ -154,7 +155,7 @@ class TargetModel:
         coef, _ = shrunk_least_squares(moments, release.mix_size, release.sampling_prob)
         eigenvalues, basis = np.linalg.eigh(moments.covariance)
         variances = signal_variances(eigenvalues, moments.noise, moments.num_rows)
-        norm, x = common_norm(release), moments.features_mean
+        norm, x = mixed_norm(release), moments.features_mean
         trace = float(np.trace(moments.covariance)) - len(x) * moments.noise
         left = trace if norm is None else norm**2 - float(x @ x)
         variances = scaled_to_trace(variances, left)
@@ -186,8 +187,8 @@ def class_prior(
 ) -> tuple[Vector, str]:
     """Return the classes' probabilities, and where they are from; ``rounds`` are read only if need be.
 
-    ``given`` is K numbers, ``counts``, ``estimated``, ``equal`` or None: counts if the release has
-    them, else the public shares of the schema, else estimated from label weights or rounds, else equal.
+    ``given`` is K numbers, ``counts``, ``estimated``, ``equal`` or None: counts, less their noise, if the
+    release has them, else the public shares of the schema, else estimated from label weights or rounds, else equal.
     """
     count = release.num_classes
     if given is not None and not isinstance(given, str):
@@ -199,14 +200,15 @@ def class_prior(
             _validate.fail("class_prior", allowed, np.asarray(given).tolist())
         return prior / total, "given"
     preprocessor = getattr(release, "preprocessor", None)
-    counts = None if preprocessor is None else preprocessor.class_counts
+    counted = preprocessor is not None and preprocessor.counted is not None
     stated = getattr(facts_of(release), "class_balance", None)
     if isinstance(given, str):
         _validate.one_of("class_prior", given, ("counts", "estimated", "equal"))
-    if given == "counts" or (given is None and counts is not None):
-        if counts is None:
+    if given == "counts" or (given is None and counted):
+        sizes = known_sizes(release) if counted else None
+        if sizes is None:
             _validate.fail("class_prior", "a release whose preprocessing has class counts", given)
-        return _shares(np.asarray(counts, dtype=np.float64)), "counts"
+        return sizes.shares, "counts"
     if given is None and isinstance(stated, tuple):
         return _shares(np.asarray(stated, dtype=np.float64)), "public"
     mixed = release.design in MIXED_DESIGNS

@@ -29,6 +29,11 @@ def common_norm(release: ReleaseLike) -> float | None:
     return None
 
 
+def mixed_norm(release: ReleaseLike) -> float | None:
+    """Return the norm that all records were mixed with, a last intercept included; None for no one norm."""
+    return None if common_norm(release) is None else release.feature_clip_norm
+
+
 def intercept_of(release: ReleaseLike) -> float | None:
     """Return the constant that is the last coordinate of records as mixed, or None."""
     preprocessor = getattr(release, "preprocessor", None)

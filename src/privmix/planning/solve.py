@@ -76,8 +76,9 @@ def plan_release(
             ``stratified``, ``hybrid`` and ``hierarchical`` need the target ``class``.
         preprocessing: Steps of ``privmix.preprocess``, in order. Charged ones spend their
             ``budget_share`` of the squared GDP parameter of the target; the mechanism gets what
-            they leave. By default centring where the rule of ``auto`` predicts that it helps, and
-            none for the designs that it does not know; ``()`` for none.
+            they leave. By default centring where the rule of ``auto`` predicts that it helps, with a
+            constant that keeps the lengths of a table's rows, and counts of few classes; and none for
+            the designs that it does not know; ``()`` for none.
         unit_column: Name of what owns several records each, ``patient`` say: the guarantee is then
             for all records of one owner together. Needs ``max_records_per_unit``, and a design
             under add_or_remove_one. ``num_records`` of the schema is what is left of the records
