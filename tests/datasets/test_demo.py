@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from pace import slowness
 from privmix.datasets import demo
 
 
@@ -26,8 +27,8 @@ def made(tmp_path_factory):
 
 
 def test_its_report_takes_less_than_five_seconds_and_two_megabytes(made, tmp_path):
-    """Processor time, the best of four tries: the machine may be shared."""
-    seconds = []
+    """Processor time, the best of four tries, by the processor's speed: the machine may be shared."""
+    seconds, limit = [], 5.0 * slowness()
     for number in range(4):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         page = tmp_path / f"{number}.html"
@@ -35,9 +36,9 @@ def test_its_report_takes_less_than_five_seconds_and_two_megabytes(made, tmp_pat
         subprocess.run(command, check=True, capture_output=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        if seconds[-1] < 5.0:
+        if seconds[-1] < limit:
             break
-    assert min(seconds) < 5.0
+    assert min(seconds) < limit
     assert page.stat().st_size < 2_000_000
 
 

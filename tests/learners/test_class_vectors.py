@@ -12,6 +12,7 @@ from privmix.preprocess import Center, UnitNorm
 
 pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
 CLASSES, WIDTH, COUNT = 20, 40, 2000
+KEYS = (3, 4, 5)  # of tests; figures differ in the last digits of noise from machine to machine
 
 
 def records(seed: int = 0):
@@ -33,18 +34,25 @@ def releases(tmp_path_factory):
     made = {}
     for design in ("adaptive", "hybrid", "stratified", "signed"):
         plan = privmix.plan_release(schema, target_epsilon=0.2, target_delta=1e-5, design=design)
-        made[design] = privmix.release(x, y, plan, out=folder / design, test_seed=3)
+        made[design] = [
+            privmix.release(x, y, plan, out=folder / f"{design}-{key}", test_seed=key)
+            for key in KEYS
+        ]
     return made
 
 
 @pytest.mark.parametrize("design", ["adaptive", "hybrid", "stratified", "signed"])
 def test_vectors_near_the_class_means_help_and_others_do_no_harm(releases, design):
-    """Test keys: the same figures in every run."""
+    """On average: with so little budget one release in some may show no class at all."""
     *_, x, y, names = records()
-    release = releases[design]
     wrong = names[np.random.default_rng(1).permutation(CLASSES)]
     plain, helped, misled = (
-        NoiseAwareClassifier(class_vectors=vectors).fit(release).score(x, y)
+        np.mean(
+            [
+                NoiseAwareClassifier(class_vectors=vectors).fit(release).score(x, y)
+                for release in releases[design]
+            ]
+        )
         for vectors in (None, names, wrong)
     )
     assert helped > plain + 0.03, (plain, helped)
@@ -52,7 +60,7 @@ def test_vectors_near_the_class_means_help_and_others_do_no_harm(releases, desig
 
 
 def test_the_pull_is_what_the_formula_says(releases):
-    release = releases["stratified"]
+    release = releases["stratified"][0]
     rng = np.random.default_rng(2)
     vectors, known = rng.standard_normal((2, CLASSES, WIDTH))
     seen = known if release.preprocessor is None else release.preprocessor.transform(known)
@@ -66,7 +74,7 @@ def test_the_pull_is_what_the_formula_says(releases):
 
 
 def test_sums_are_pulled_by_their_classes_sizes(releases):
-    pull = pull_towards(releases["stratified"], records()[-1])
+    pull = pull_towards(releases["stratified"][0], records()[-1])
     shares = np.arange(1, CLASSES + 1) / (CLASSES * (CLASSES + 1) / 2)
     sums = np.random.default_rng(0).standard_normal((CLASSES, WIDTH)) + records()[-1]
     moved = pull(sums, 0.1) - sums
@@ -76,7 +84,7 @@ def test_sums_are_pulled_by_their_classes_sizes(releases):
 
 
 def test_without_vectors_nothing_is_pulled(releases):
-    assert pull_towards(releases["signed"], None) is no_pull
+    assert pull_towards(releases["signed"][0], None) is no_pull
 
 
 def test_vectors_pass_the_preprocessing(tmp_path):
@@ -109,4 +117,4 @@ def test_vectors_pass_the_preprocessing(tmp_path):
 )
 def test_bad_vectors_are_refused(releases, vectors, received):
     with pytest.raises(InvalidInputError, match=f"class_vectors: .*{received}"):
-        NoiseAwareClassifier(class_vectors=vectors).fit(releases["hybrid"])
+        NoiseAwareClassifier(class_vectors=vectors).fit(releases["hybrid"][0])

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from pace import slowness
 from privmix import InvalidInputError
 from privmix.accounting import ComposedEvent, PoissonGaussianEvent, account
 from privmix.planning.flags import make_plan
@@ -15,18 +16,7 @@ from privmix.planning.plan import RECORD, PrivacyUnit
 
 SECONDS = 10.0
 HANGS = 120.0
-MOST = 8.0  # times slower than this no processor is taken to be
-NOMINAL = 0.010  # seconds that the loop below takes on an idle desktop of 2024
 USUAL = {"num_records": 10_000, "num_classes": 10, "num_features": 64}
-
-
-def slowness():
-    """How much slower this processor is now than the nominal one: neighbours share its cores."""
-    start = time.process_time()
-    total = 0.0
-    for i in range(300_000):
-        total += 0.5 * i
-    return min(max(1.0, (time.process_time() - start) / NOMINAL), MOST)
 
 
 @contextmanager

@@ -95,8 +95,8 @@ class AdaptiveClassifier(PriorClassifier):
         class_prior: Prior of the classes at prediction: K numbers, none negative, of any positive sum;
             ``uniform``; ``counts`` that the release has paid for; ``estimated``, or None, that of the
             records as counts or else the rounds show it.
-        class_weight: ``balanced``: a uniform prior, by scikit-learn's name. Or a mapping from classes to
-            weights above 0, by which the prior is multiplied; 1 for classes that it does not name.
+        class_weight: ``balanced``, or a mapping from classes to factors on the prior; as
+            ``NoiseAwareClassifier`` has it.
         class_vectors: Public vectors of the classes, (K, num_inputs), in the schema's order and in the space of
             records before preprocessing, such as a text encoder makes of the classes' names. Noisy
             estimates are pulled towards them as far as noise hides them and as far as they agree; see
