@@ -183,6 +183,27 @@ def test_clamping_moves_no_mean_and_takes_no_spread(mean, stddev, missing):
     assert (np.diff(found.to_numpy()[kept][order]) >= 0).all()
 
 
+@pytest.mark.parametrize("share", [0.0, 0.005])
+@pytest.mark.parametrize("kind", ["numeric", "boolean", "categorical"])
+def test_rare_missing_values_are_as_rare_in_all_classes_together(kind, share):
+    """Noise moves the shares of ten classes by a point up or down, and their average by nothing."""
+    facts = {"numeric": {"lower": 0, "upper": 1}, "categorical": {"categories": ["a", "b"]}}
+    column = {"name": "c", "type": kind, **facts.get(kind, {})}
+    schema = TableSchema(columns=[column])
+    rng = np.random.default_rng(0)
+
+    def draw(count):
+        groups = np.arange(count) % 10
+        missing = share + (groups - 4.5) / 450 + rng.normal(0, 0.05, count)
+        values = rng.normal(0.4, 0.2, (count, schema.width - 1))
+        return np.column_stack([values, missing]), groups
+
+    weights = np.full(4000, 1 / 4000)
+    decoder = TableDecoder.fit(schema, *draw(4000), 10, weights)
+    found = decoder.decode(*draw(40_000))["c"].null_count / 40_000
+    assert found == pytest.approx(share, abs=0.002)
+
+
 @pytest.mark.parametrize(
     ("design", "steps"),
     [

@@ -119,10 +119,12 @@ class TableDecoder:
 
         """
         choices, start = [], 0
+        totals = np.bincount(groups, weights, num_groups).astype(np.float64)
         for column in schema.columns:
             scores = _scores(column, vectors[:, start : start + column.width])
             members = [scores[groups == group] for group in range(num_groups)]
-            shares = [_shares(part) if len(part) else _shares(scores) for part in members]
+            means = [(part if len(part) else scores).mean(axis=0) for part in members]
+            shares = _shares(np.array(means), totals, column.nullable)
             biases = np.array([_biases(p, s) for p, s in zip(members, shares, strict=True)])
             line = 0.0, 1.0
             if isinstance(column, NumericColumn | DatetimeColumn | OrdinalColumn):
@@ -154,11 +156,21 @@ def _scores(column: Column, part: Matrix) -> Matrix:
     return np.hstack([there, missing])
 
 
-def _shares(scores: Matrix) -> NDArray[np.float64]:
-    shares = np.maximum(scores.mean(axis=0), 0.0)
-    if shares.sum() <= 0:
-        shares = np.ones_like(shares)
-    return np.asarray(shares / shares.sum())
+def _shares(means: Matrix, weights: NDArray[np.float64], nullable: bool) -> Matrix:
+    """Return (groups, J) shares, none negative, from the scores' means; missing is last.
+
+    Shares of missing values average to that of all groups together, where noise is least: cut off
+    at 0 in each group, noise would add up, and leave holes in a column that has none.
+    """
+    values = np.maximum(means[:, :-1] if nullable else means, 0.0)
+    values[values.sum(axis=1) <= 0] = 1.0
+    values /= values.sum(axis=1, keepdims=True)
+    if not nullable:
+        return values
+    missing = np.clip(means[:, -1], 0.0, 1.0)
+    found, due = float(weights @ missing), float(weights @ means[:, -1])
+    missing = np.minimum(missing * max(due, 0.0) / max(found, _TINY), 1.0)[:, None]
+    return np.hstack([values * (1 - missing), missing])
 
 
 def _biases(scores: Matrix, shares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -169,11 +181,13 @@ def _biases(scores: Matrix, shares: NDArray[np.float64]) -> NDArray[np.float64]:
         return biases
     biases[shares <= 0] = _NEVER
     for _ in range(_SWEEPS if width > 2 else 1):
-        for j in np.flatnonzero(shares > 0):
+        for j in np.flatnonzero((shares > 0) & (shares < 1)):
             lifted = scores + biases
             lifted[:, j] = -np.inf
             margins = scores[:, j] - lifted.max(axis=1)
-            biases[j] = -np.quantile(margins, min(max(1 - shares[j], 0.0), 1.0))
+            # Of "weibull" a share of new records is above the quantile that is unbiased.
+            place = min(max(1 - shares[j], 0.0), 1.0)
+            biases[j] = -np.quantile(margins, place, method="weibull")
     return biases
 
 
