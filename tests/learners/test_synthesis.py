@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
@@ -16,7 +17,7 @@ from privmix.features.decoding import TableDecoder
 from privmix.features.pixels import PixelExtractor
 from privmix.features.tabular import TabularExtractor
 from privmix.learners import adaptive
-from privmix.learners.synthesis import Synthesizer
+from privmix.learners.synthesis import Chunk, Synthesizer, arrow_table
 from privmix.learners.synthetic_file import write_synthetic
 from privmix.planning.plan import ReleasePlan
 from privmix.planning.solve import width_after
@@ -253,6 +254,54 @@ def test_whole_numbers_stay_whole(tmp_path):
     )
     ages = made.to_pandas()["age"]
     assert ages.dtype == np.int64 and ages.between(18, 98).all() and ages.nunique() > 10
+
+
+NULLABLE = {  # what each column is in pandas where it may be missing, and where it may not
+    "num": ({"type": "numeric", "lower": 0, "upper": 9}, "float64", "float64"),
+    "int": ({"type": "numeric", "lower": 0, "upper": 9, "integer": True}, "Int64", "int64"),
+    "bool": ({"type": "boolean"}, "boolean", "bool"),
+    "text": ({"type": "categorical", "categories": ["a", "b"]}, "text", "text"),
+    "code": ({"type": "categorical", "categories": [1, 2]}, "Int64", "int64"),
+    "rank": ({"type": "ordinal", "categories": [1, 2, 3]}, "Int64", "int64"),
+    "time": (
+        {"type": "datetime", "earliest": "2020-01-01", "latest": "2030-01-01"},
+        "datetime64[us]",
+        "datetime64[us]",
+    ),
+}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_types_follow_the_schema_not_what_is_missing_in_a_draw(tmp_path, share):
+    columns = [
+        facts | {"name": name + end, "nullable": nullable}
+        for name, (facts, *_) in NULLABLE.items()
+        for end, nullable in (("", True), ("!", False))
+    ]
+    schema = TableSchema(columns=columns)
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(0, 0.3, (600, schema.width))
+    place = 0
+    for column in schema.columns:
+        place += column.width
+        if column.nullable:
+            vectors[:, place - 1] = rng.permutation(600) < 600 * share
+    groups = np.zeros(600, dtype=np.int64)
+    decoder = TableDecoder.fit(schema, vectors, groups, 1, np.full(600, 1 / 600))
+    chunk = Chunk(vectors, rng.integers(2, size=600), decoder.decode(vectors, groups))
+    table = arrow_table(chunk, ("label",), ())
+    pq.write_table(table, tmp_path / "made.parquet")
+    for frame in (table.to_pandas(), pd.read_parquet(tmp_path / "made.parquet")):
+        assert isinstance(frame.index, pd.RangeIndex) and frame["label"].dtype == np.int64
+        for name, (_, optional, needed) in NULLABLE.items():
+            assert frame[name].isna().mean() == pytest.approx(share, abs=0.01)
+            for cells, due in ((frame[name], optional), (frame[name + "!"], needed)):
+                if due == "text":
+                    assert set(cells.dropna()) <= {"a", "b"}
+                else:
+                    assert str(cells.dtype) == due
+        again = TabularExtractor(schema).transform(frame)
+        assert np.array_equal(again, TabularExtractor(schema).transform(table))
 
 
 def test_a_table_of_numbers_whose_spread_is_lost_says_so_and_stays_within_its_bounds(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,6 +40,9 @@ _MOST_STRETCHED = 32.0
 _LEAST_SPREAD = 0.5
 _QUANTILES = 401
 _TINY = 1e-12
+# pandas' names of a NumPy type, and of its own that knows missing values.
+_PANDAS_KINDS = {"object": ("unicode", "str"), "datetime64[us]": ("datetime", "datetime64[us]")}
+_PANDAS_NULLABLE = {"int64": "Int64", "bool": "boolean"}
 
 
 def cannot_decode(schema: TableSchema) -> str | None:
@@ -139,7 +143,29 @@ class TableDecoder:
 
     def decode(self, vectors: Matrix, groups: Indices) -> pa.Table:
         """Return the rows of (count, width) vectors of the given groups, an Arrow table."""
-        return pa.table({c.column.name: _values(c, vectors, groups) for c in self.choices})
+        values = [_values(choice, vectors, groups) for choice in self.choices]
+        fields = [
+            pa.field(choice.column.name, cells.type, nullable=choice.column.nullable)
+            for choice, cells in zip(self.choices, values, strict=True)
+        ]
+        return pa.table(values, schema=pa.schema(fields))
+
+
+def pandas_types(schema: pa.Schema) -> dict[bytes, bytes]:
+    """Return Arrow metadata by which pandas keeps integers and booleans with missing values what they are.
+
+    Which columns these are follows from which may be missing, not from which are in one draw.
+    """
+    columns = []
+    for field in schema:
+        name = np.dtype(field.type.to_pandas_dtype()).name
+        kind, own = _PANDAS_KINDS.get(name, (name, name))
+        own = _PANDAS_NULLABLE.get(name, own) if field.nullable else own
+        columns.append(
+            {"name": field.name, "pandas_type": kind, "numpy_type": own, "metadata": None}
+        )
+    stated = {"index_columns": [], "column_indexes": [], "columns": columns}
+    return {b"pandas": json.dumps(stated).encode()}
 
 
 def _scores(column: Column, part: Matrix) -> Matrix:

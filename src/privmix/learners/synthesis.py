@@ -14,7 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from privmix import _validate
 from privmix._validate import FrozenModel
-from privmix.features.decoding import TableDecoder, cannot_decode, exact_coordinates
+from privmix.features.decoding import (
+    TableDecoder,
+    cannot_decode,
+    exact_coordinates,
+    pandas_types,
+)
 from privmix.features.tabular import TabularExtractor
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.learners.adaptive import read_rounds
@@ -159,25 +164,28 @@ class SyntheticRecords:
         return arrow_table(chunk, self.names, self.feature_names)
 
     def to_pandas(self) -> Any:
-        """Return columns and labels as a pandas data frame."""
+        """Return columns and labels as a pandas data frame.
+
+        Integers and booleans that the schema lets be missing are of pandas' types ``Int64`` and ``boolean``.
+        """
         return self.to_arrow().to_pandas()
 
 
 def arrow_table(chunk: Chunk, names: tuple[str, ...], feature_names: tuple[str, ...]) -> pa.Table:
     """Return a stretch of records as an Arrow table: columns or features, then labels."""
-    if chunk.table is None:
+    table = chunk.table
+    if table is None:
         vectors = np.ascontiguousarray(chunk.features.T)
-        columns = {name: pa.array(v) for name, v in zip(feature_names, vectors, strict=True)}
-    else:
-        columns = {name: chunk.table[name] for name in chunk.table.column_names}
+        table = pa.table([pa.array(v) for v in vectors], names=list(feature_names))
     labels = chunk.labels[:, None] if chunk.labels.ndim == 1 else chunk.labels
     for j, name in enumerate(names):
-        if name in columns:
+        if name in table.column_names:
             _validate.fail("label", f"another name than the column's, {name}", name)
-        columns[name] = pa.array(
-            labels[:, j].tolist() if labels.dtype.kind == "U" else labels[:, j]
-        )
-    return pa.table(columns)
+        values = pa.array(labels[:, j].tolist() if labels.dtype.kind == "U" else labels[:, j])
+        table = table.append_column(pa.field(name, values.type, nullable=False), values)
+    if chunk.table is None:
+        return table
+    return table.replace_schema_metadata(pandas_types(table.schema))
 
 
 def synthesize(
