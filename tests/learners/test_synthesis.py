@@ -304,6 +304,15 @@ def test_types_follow_the_schema_not_what_is_missing_in_a_draw(tmp_path, share):
         assert np.array_equal(again, TabularExtractor(schema).transform(table))
 
 
+def test_a_release_draws_by_its_own_method(tmp_path):
+    release, *_ = make_release(tmp_path, "stratified", sampling_prob=1.0)
+    options = {"seed": 3, "class_prior": [1, 1, 2], "label": "kind"}
+    due = privmix.synthesize(release, 50, **options)
+    for same in (release, privmix.Release(release.folder)):
+        made = same.synthesize(50, **options)
+        assert np.array_equal(made.features, due.features) and made.facts == due.facts
+
+
 def test_a_table_of_numbers_whose_spread_is_lost_says_so_and_stays_within_its_bounds(tmp_path):
     columns = [c | {"nullable": False} for c in TABLE["table"]["columns"] if c["name"] == "seen"]
     table = TABLE | {"table": {"columns": [*columns, TABLE["table"]["columns"][0]]}}

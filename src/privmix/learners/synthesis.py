@@ -61,6 +61,7 @@ _ROUNDS_NOTE = (
     "any learner can use, plan a release with design hybrid"
 )
 
+Prior = ArrayLike | Literal["counts", "estimated", "equal"] | None
 Space = Literal["table", "features", "preprocessed"]
 Lengths = Literal["known", "clip norm", "bounds"]
 
@@ -193,7 +194,7 @@ def synthesize(
     num_records: int,
     *,
     seed: int = 0,
-    class_prior: ArrayLike | Literal["counts", "estimated", "equal"] | None = None,
+    class_prior: Prior = None,
     label: str = "label",
 ) -> SyntheticRecords:
     """Draw labelled records from the population that a release describes.

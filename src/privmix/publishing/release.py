@@ -38,6 +38,8 @@ from privmix.schema import Schema
 if TYPE_CHECKING:
     import pandas as pd
 
+    from privmix.learners.synthesis import Prior, SyntheticRecords
+
 
 class Parts:
     """The parts of a stranger's release, looked at before they are read.
@@ -415,6 +417,14 @@ class Release(Table):
         for rows, (position, table) in zip(self.tables[1].iter_rows(), weights, strict=True):
             found = _matrix(position, table.column("features"), self.num_features)
             yield rows._replace(weights=found)
+
+    def synthesize(
+        self, num_records: int, *, seed: int = 0, class_prior: Prior = None, label: str = "label"
+    ) -> SyntheticRecords:
+        """Draw synthetic records from the release, at no cost, as :func:`privmix.synthesize` does."""
+        from privmix.learners.synthesis import synthesize
+
+        return synthesize(self, num_records, seed=seed, class_prior=class_prior, label=label)
 
     @property
     def num_mixtures(self) -> int:
