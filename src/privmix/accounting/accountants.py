@@ -169,7 +169,7 @@ def delta_profile(event: Event, epsilons: NDArray[np.float64]) -> NDArray[np.flo
     return _profile(event, tuple(epsilons.tolist())).copy()
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=_KEPT // 2)
 def _profile(event: Event, at: tuple[float, ...]) -> NDArray[np.float64]:
     epsilons = np.array(at)
     inner, size, _ = group_view(event)

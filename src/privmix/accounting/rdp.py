@@ -253,28 +253,26 @@ def _log_moment_fractional(order: float, sampling_prob: float, noise_multiplier:
         i = np.arange(float(start), min(start + _TERMS, _MOST_TERMS))
         j = order - i
         log_choose = gammaln(order + 1) - gammaln(i + 1) - gammaln(order - i + 1)
-        terms_below = log_choose + i * log_in + j * log_out + (i * i - i) / (2 * variance)
-        terms_below += _log_half_erfc((i - cut) / width)
-        terms_above = log_choose + j * log_in + i * log_out + (j * j - j) / (2 * variance)
-        terms_above += _log_half_erfc((cut - j) / width)
-        for term_below, term_above in zip(terms_below.tolist(), terms_above.tolist(), strict=True):
-            below, above = _log_add(below, term_below), _log_add(above, term_above)
-            total = _log_add(below, above)
-            falling = term_below < last_below and term_above < last_above
-            if falling and max(term_below, term_above) < total - 30:
-                return total
-            last_below, last_above = term_below, term_above
+        term_below = log_choose + i * log_in + j * log_out + (i * i - i) / (2 * variance)
+        term_below += _log_half_erfc((i - cut) / width)
+        term_above = log_choose + j * log_in + i * log_out + (j * j - j) / (2 * variance)
+        term_above += _log_half_erfc((cut - j) / width)
+        sum_below = np.logaddexp.accumulate(np.append(below, term_below))[1:]
+        sum_above = np.logaddexp.accumulate(np.append(above, term_above))[1:]
+        total = np.logaddexp(sum_below, sum_above)
+        falling = np.diff(term_below, prepend=last_below) < 0
+        falling &= np.diff(term_above, prepend=last_above) < 0
+        ends = falling & (np.maximum(term_below, term_above) < total - 30)
+        if ends.any():
+            return float(total[ends.argmax()])
+        below, above = sum_below[-1], sum_above[-1]
+        last_below, last_above = term_below[-1], term_above[-1]
     return math.inf
 
 
 def _log_half_erfc(x: Array) -> Array:
     result: Array = math.log(0.5) + (math.log(2) + log_ndtr(-x * 2**0.5))
     return result
-
-
-def _log_add(x: float, y: float) -> float:
-    low, high = min(x, y), max(x, y)
-    return high if low == -math.inf else math.log1p(math.exp(low - high)) + high
 
 
 def _log_moment_poisson(order: int, sampling_prob: float, noise_multiplier: float) -> float:
