@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
+
+# As many processes as cores test at once: threads of theirs would spin while they wait for each other.
+# Before NumPy is loaded; what starts from here inherits it. Threads of privmix's own are not meant.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
@@ -73,8 +78,7 @@ def run(capsys, monkeypatch):
 @pytest.fixture
 def one_torch_thread():
     """One thread for tiny tensors: more would only wait for one another."""
-    import torch
-
+    torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

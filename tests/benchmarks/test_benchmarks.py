@@ -58,6 +58,7 @@ def data(tmp_path, monkeypatch):
         ("startup", "--runs 1", None),
     ],
 )
+@pytest.mark.usefixtures("one_torch_thread")  # which it may change for all that comes
 def test_a_benchmark_prints_json(script, options, told, data, capsys, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setattr(sys, "argv", [script, *shlex.split(options), "--json"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from builders import make_data, make_schema
+from commands import Result
 from privmix import release
 from privmix._validate import printable
 from privmix.cli import _common, _show_warning
@@ -50,11 +52,32 @@ def room(tmp_path_factory):
     return room
 
 
-def privmix(room, *words: str | bytes) -> subprocess.CompletedProcess[str]:
-    code = "from privmix.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *words], cwd=room, capture_output=True, text=True, check=False
-    )
+# Runs command lines one after the other, each with streams of its own, as a terminal's.
+SCRIPT = """
+import contextlib, io, json, os, sys
+
+for words in json.loads(sys.argv[1]):
+    pair = [io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2)]
+    sys.argv = ["privmix", *words]
+    with contextlib.redirect_stdout(pair[0]), contextlib.redirect_stderr(pair[1]):
+        try:
+            from privmix.cli import main
+            main()
+        except SystemExit as stop:
+            code = stop.code or 0
+    for stream in pair:
+        stream.flush()
+    print(json.dumps([code, *(stream.buffer.getvalue().decode() for stream in pair)]))
+"""
+
+
+def privmix(room, *commands: tuple[str, ...]) -> list[Result]:
+    """Run command lines in one process that is not this one: most of each would be its imports."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps(commands)],
+        cwd=room, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [Result(*json.loads(line)) for line in done.stdout.splitlines()]
 
 
 OPTIONS = [
@@ -77,27 +100,25 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        (b"release[v2]", "'release[v2]'"),
-        (b"release[/b]", "'release[/b]'"),
-        (b"rel\xff", r"rel\xff"),
-        (b"a\nvalid: b", r"a\nvalid: b"),
-    ],
-)
-def test_names_of_releases(room, name, shown):
-    before = len(Ledger(room / "ledger.db").balance("people").charges)
-    out = room / os.fsdecode(name)
-    out.parent.mkdir(exist_ok=True)
-    done = privmix(room, "release", "d.npz", "--out", name, *OPTIONS)
-    assert done.returncode == 0, done.stderr
-    assert f"privmix verify {shown}" in done.stdout or shown in done.stdout
-    assert not [line for line in done.stdout.splitlines() if line.startswith("valid")]
-    assert (out / "certificate.json").exists()
+NAMES = {
+    "release[v2]": "'release[v2]'",
+    "release[/b]": "'release[/b]'",
+    os.fsdecode(b"rel\xff"): r"rel\xff",
+    "a\nvalid: b": r"a\nvalid: b",
+}
+
+
+def test_names_of_releases(room):
+    (room / "release[").mkdir()
+    commands = [("release", "d.npz", "--out", name, *OPTIONS) for name in NAMES]
+    for done, (name, shown) in zip(privmix(room, *commands), NAMES.items(), strict=True):
+        assert done.code == 0, done.err
+        assert f"privmix verify {shown}" in done.out or shown in done.out
+        assert not [line for line in done.out.splitlines() if line.startswith("valid")]
+        assert (room / name / "certificate.json").exists()
     charges = Ledger(room / "ledger.db").balance("people").charges
-    assert len(charges) == before + 1
-    assert charges[-1].name.isprintable()
+    assert len(charges) == len(NAMES)
+    assert all(charge.name.isprintable() for charge in charges)
 
 
 def test_a_file_name_prints_no_line_of_its_own(tmp_path, stratified_plan):
@@ -105,22 +126,22 @@ def test_a_file_name_prints_no_line_of_its_own(tmp_path, stratified_plan):
     release(*make_data(stratified_plan.data_schema, 60), stratified_plan, out=folder)
     name = "a\nvalid: (0.1, 1e-09)-differentially private\x1b[8m"
     (folder / name).touch()
-    done = privmix(tmp_path, "verify", "r")
-    assert done.returncode == 1
-    lines = done.stdout.splitlines()
+    verified, trained = privmix(tmp_path, ("verify", "r"), ("train", "r", "--out", "m.safetensors"))
+    assert verified.code == 1
+    lines = verified.out.splitlines()
     assert lines == ["NOT valid:", f"- {printable(name)}: not part of the release"]
-    done = privmix(tmp_path, "train", "r", "--out", "m.safetensors")
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert "\x1b" not in done.stderr
+    assert trained.code == 2
+    assert len(trained.err.splitlines()) == 1
+    assert "\x1b" not in trained.err
 
 
-@pytest.mark.parametrize("name", ["no\nsuch\x1b[2J", os.fsdecode(b"no\xff"), "[/b]"])
-def test_names_in_errors(tmp_path, name):
-    for words in (["verify", name], ["account", "--delta", "1e-5", "--release", name]):
-        done = privmix(tmp_path, *words)
-        assert done.returncode == 2
-        (line,) = done.stderr.splitlines()
+def test_names_in_errors(tmp_path):
+    names = ["no\nsuch\x1b[2J", os.fsdecode(b"no\xff"), "[/b]"]
+    commands = [("verify", name) for name in names]
+    commands += [("account", "--delta", "1e-5", "--release", name) for name in names]
+    for done, name in zip(privmix(tmp_path, *commands), names * 2, strict=True):
+        assert done.code == 2
+        (line,) = done.err.splitlines()
         assert line.startswith(f"error: {printable(name)}")
 
 

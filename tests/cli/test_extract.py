@@ -247,19 +247,14 @@ def test_a_release_cut_off_while_extracting_resumes(run, tmp_path, monkeypatch):
     assert not (tmp_path / ".release.features").exists()
 
 
-def test_an_extraction_killed_half_way_resumes_to_the_same_bytes(tmp_path):
+def test_an_extraction_killed_half_way_resumes_to_the_same_bytes(run, tmp_path):
     """A killed process, not an exception: what is on the disk decides."""
     source, out = tmp_path / "a.parquet", tmp_path / "features.parquet"
     write_images(source, count=2000)
     words = ["extract", source, "--image-column", "img", "--extractor", "pixels:size=64"]
-    command = [
-        sys.executable,
-        "-c",
-        "from privmix.cli import main; main()",
-        *map(str, words),
-        "--out",
-    ]
-    started = subprocess.Popen([*command, str(out)], stderr=subprocess.DEVNULL)
+    code = "from privmix.cli import main; main()"
+    command = [sys.executable, "-c", code, *map(str, words), "--out", str(out)]
+    started = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     parts, deadline = tmp_path / ".features.parquet.parts", time.monotonic() + 60
     while not (parts / "00000000").exists() and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -268,8 +263,8 @@ def test_an_extraction_killed_half_way_resumes_to_the_same_bytes(tmp_path):
     assert (parts / "00000000").exists() and not out.exists()
     before = (parts / "00000000").stat().st_mtime_ns
     whole = tmp_path / "whole.parquet"
-    subprocess.run([*command, str(whole)], check=True, capture_output=True)
-    subprocess.run([*command, str(out)], check=True, capture_output=True)
+    run(*words, "--out", whole)
+    run(*words, "--out", out)
     assert out.read_bytes() == whole.read_bytes()
     assert before and not parts.exists()
 

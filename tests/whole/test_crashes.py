@@ -388,9 +388,9 @@ class TestSignals:
     """Ctrl-C and SIGTERM: one line says what is left and how to go on."""
 
     @pytest.mark.parametrize(("signum", "status", "word"), SIGNALS)
-    def test_release(self, tmp_path, signum, status, word):
+    def test_release(self, tmp_path, capsys, monkeypatch, signum, status, word):
         schema = make_schema(num_features=400)
-        plan = make_plan(schema, "poisson", 5.0, mix_size=20, num_mixtures=200_000)
+        plan = make_plan(schema, "poisson", 5.0, mix_size=20, num_mixtures=100_000)
         (tmp_path / "plan.json").write_text(plan.to_json())
         x, y = make_data(schema, 60)
         np.savez(tmp_path / "train.npz", x=x, y=y)
@@ -405,9 +405,7 @@ class TestSignals:
         assert line.startswith(f"error: {word}: the run is kept in {run}")
         assert "--resume" in line
         assert not (tmp_path / "r").exists()
-        process = command(*words, "--out", tmp_path / "r", "--resume")
-        process.communicate(timeout=120)
-        assert process.returncode == 0
+        assert in_process(capsys, monkeypatch, *words, "--out", tmp_path / "r", "--resume")[0] == 0
         assert not run.exists()
 
     @pytest.mark.parametrize(("signum", "status", "word"), SIGNALS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from privmix.accounting.events import (
 from privmix.accounting.group import chained_delta, chained_epsilon, group_view, presence_view
 
 CERTIFICATE_DELTAS: tuple[float, ...] = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
+_KEPT = 512  # answers: what is planned is stated, certified and verified by the same numbers
 
 
 class Reading(FrozenModel):
@@ -76,7 +78,12 @@ def account(event: Event, delta: float) -> Accounting:
         False
 
     """
-    delta = _validate.delta("delta", delta)
+    found = _accounted(event, _validate.delta("delta", delta))
+    return found.model_copy(update={"accountants": dict(found.accountants)})
+
+
+@lru_cache(maxsize=_KEPT)
+def _accounted(event: Event, delta: float) -> Accounting:
     inner, size, is_exact = group_view(event)
     by_gdp, guess = _gdp_reading(event, delta), float(size)
     if size == 1:
@@ -113,21 +120,26 @@ def epsilon_at(event: Event, deltas: Iterable[float] = CERTIFICATE_DELTAS) -> di
         {1e-05: 0.926, 1e-09: 1.396}
 
     """
-    deltas = [_validate.delta("delta", delta) for delta in deltas]
+    wanted = tuple(_validate.delta("delta", delta) for delta in deltas)
+    return dict(zip(wanted, _epsilons_at(event, wanted), strict=True))
+
+
+@lru_cache(maxsize=_KEPT)
+def _epsilons_at(event: Event, deltas: tuple[float, ...]) -> tuple[float, ...]:
     if presence_view(event) is not None:
-        return {delta: account(event, delta).epsilon for delta in deltas}
+        return tuple(account(event, delta).epsilon for delta in deltas)
     event, size, _ = group_view(event)
     if size > 1:
         curves = _rdp_curve(event), pld.delta_curve(event)  # which serve all deltas
         outer = GroupEvent(unit="group", group_size=size, event=event)
-        found = {}
+        found = []
         for delta in deltas:
             readings = _chained_readings(curves, _gdp_reading(outer, delta), delta, size)[:2]
-            found[delta] = _certified(readings, size)
-        return found
+            found.append(_certified(readings, size))
+        return tuple(found)
     by_rdp = [rdp.rdp_epsilon(event, delta) for delta in deltas]
     by_pld = pld.epsilon_upper(event, deltas) or by_rdp
-    return {d: min(p, r) for d, p, r in zip(deltas, by_pld, by_rdp, strict=True)}
+    return tuple(min(p, r) for p, r in zip(by_pld, by_rdp, strict=True))
 
 
 def delta_at(event: Event, epsilon: float) -> float:
@@ -154,6 +166,12 @@ def delta_at(event: Event, epsilon: float) -> float:
 
 def delta_profile(event: Event, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
     """Certified deltas at increasing ``epsilons`` >= 0, faster than one by one."""
+    return _profile(event, tuple(epsilons.tolist())).copy()
+
+
+@lru_cache(maxsize=_KEPT // 2)
+def _profile(event: Event, at: tuple[float, ...]) -> NDArray[np.float64]:
+    epsilons = np.array(at)
     inner, size, _ = group_view(event)
     deltas = _chained_profile(inner, epsilons, size)
     presence = presence_view(event)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 from privmix.accounting.events import (
@@ -103,9 +104,10 @@ def chained_epsilon(
     None if none is found below 5000 a step. ``guess`` is where the search begins: a step's delta is
     known to be small, not to be zero, so that far above the answer no chain seems to be within ``delta``.
     """
+    remembered = cache(step_delta)  # the ends of the search are asked for again and again
 
     def log_excess(epsilon: float, growth_at: float | None = None) -> float:
-        step = step_delta(epsilon)
+        step = remembered(epsilon)
         if step <= 0:
             return -math.inf
         growth = _log_growth(epsilon if growth_at is None else growth_at, size)

@@ -31,6 +31,8 @@ from privmix.accounting.events import (
 Array: TypeAlias = NDArray[np.float64]
 
 _MOST_TERMS = 1000  # of a series for a fractional order
+_TERMS = 64  # that are worked out together
+_KEPT = 512  # curves: what is planned is stated, certified and verified by the same events
 _LARGEST_QUADRATIC_ORDER = 512  # signed and uniform cost the square of the order
 
 FRACTIONAL_ORDERS: Array = 1.0 + np.geomspace(0.02, 12.0, 24)
@@ -199,6 +201,7 @@ def _classic_epsilon(curve: Array, orders: Array, delta: float) -> float:
     return float((curve - math.log(delta) / (orders - 1.0))[integer].min())
 
 
+@lru_cache(maxsize=_KEPT)
 def _rdp_one(event: SimpleEvent) -> Array:
     """Renyi divergences of one step at ``ORDERS``."""
     if isinstance(event, GaussianEvent):
@@ -217,7 +220,7 @@ def _rdp_one(event: SimpleEvent) -> Array:
     return _rdp_signed(event)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=_KEPT)
 def _rdp_poisson(sampling_prob: float, noise_multiplier: float) -> Array:
     if sampling_prob == 1.0:
         return ORDERS / (2.0 * noise_multiplier**2)
@@ -246,29 +249,30 @@ def _log_moment_fractional(order: float, sampling_prob: float, noise_multiplier:
     cut = variance * math.log(1 / sampling_prob - 1) + 0.5
     log_in, log_out = math.log(sampling_prob), math.log1p(-sampling_prob)
     below = above = last_below = last_above = -math.inf
-    for i in range(_MOST_TERMS):
+    for start in range(0, _MOST_TERMS, _TERMS):
+        i = np.arange(float(start), min(start + _TERMS, _MOST_TERMS))
         j = order - i
         log_choose = gammaln(order + 1) - gammaln(i + 1) - gammaln(order - i + 1)
         term_below = log_choose + i * log_in + j * log_out + (i * i - i) / (2 * variance)
         term_below += _log_half_erfc((i - cut) / width)
         term_above = log_choose + j * log_in + i * log_out + (j * j - j) / (2 * variance)
         term_above += _log_half_erfc((cut - j) / width)
-        below, above = _log_add(below, term_below), _log_add(above, term_above)
-        total = _log_add(below, above)
-        falling = term_below < last_below and term_above < last_above
-        if falling and max(term_below, term_above) < total - 30:
-            return total
-        last_below, last_above = term_below, term_above
+        sum_below = np.logaddexp.accumulate(np.append(below, term_below))[1:]
+        sum_above = np.logaddexp.accumulate(np.append(above, term_above))[1:]
+        total = np.logaddexp(sum_below, sum_above)
+        falling = np.diff(term_below, prepend=last_below) < 0
+        falling &= np.diff(term_above, prepend=last_above) < 0
+        ends = falling & (np.maximum(term_below, term_above) < total - 30)
+        if ends.any():
+            return float(total[ends.argmax()])
+        below, above = sum_below[-1], sum_above[-1]
+        last_below, last_above = term_below[-1], term_above[-1]
     return math.inf
 
 
-def _log_half_erfc(x: float) -> float:
-    return math.log(0.5) + (math.log(2) + float(log_ndtr(-x * 2**0.5)))
-
-
-def _log_add(x: float, y: float) -> float:
-    low, high = min(x, y), max(x, y)
-    return high if low == -math.inf else math.log1p(math.exp(low - high)) + high
+def _log_half_erfc(x: Array) -> Array:
+    result: Array = math.log(0.5) + (math.log(2) + log_ndtr(-x * 2**0.5))
+    return result
 
 
 def _log_moment_poisson(order: int, sampling_prob: float, noise_multiplier: float) -> float:
@@ -285,7 +289,7 @@ def _rdp_eligible(event: EligibleGaussianEvent) -> Array:
     return np.logaddexp(idle, math.log(event.eligible_prob) + moments) / (ORDERS - 1.0)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=_KEPT)
 def _rdp_signed(event: SignedGaussianEvent) -> Array:
     """Integer orders up to 512: the binomial expansion one way, the PLD's lattice the other way.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -66,7 +67,12 @@ app = typer.Typer(
 )
 
 
+@cache
 def load_command(name: str) -> Any:
     """Import the module of a command, which registers it, and return the command."""
     import_module(f"privmix.cli.{name}")
-    return typer.main.get_group(app).commands[name]
+    command = typer.main.get_group(app).commands[name]
+    # It is kept here, and not made again with every group.
+    app.registered_commands = [one for one in app.registered_commands if one.name != name]
+    app.registered_groups = [one for one in app.registered_groups if one.name != name]
+    return command

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, wraps
+from functools import cache, lru_cache, wraps
 from typing import ParamSpec, TypeVar
 
 import numpy as np
@@ -60,6 +60,7 @@ _LEAST_SAMPLED_NOISE = 2e-3
 _MOST_STEPS = 60  # in search of an epsilon that is large enough
 _ORDER_GRID = 0.1  # of logs of orders, in a search
 _TILTS = 8  # transforms for one curve of delta
+_KEPT = 512  # answers: what is planned is stated, certified and verified by the same numbers
 
 
 def _none_if_unfit(function: Callable[_P, _T | None]) -> Callable[_P, _T | None]:
@@ -89,6 +90,7 @@ def _direction_epsilon(composition: Composition, delta: float, upper: bool) -> f
     order, start = composition.chernoff(delta)
     tilted = composition.tilted(order)
 
+    @cache  # the ends of the search are asked for again and again
     def excess(epsilon: float) -> float:
         return math.log(max(_delta(composition, tilted, epsilon, upper), 1e-320) / delta)
 
@@ -171,9 +173,26 @@ def _problem(event: SimpleEvent | ComposedEvent) -> _Problem:
     return _Problem(math.sqrt(square), tuple(steps), is_exact)
 
 
-def _spacing(
-    steps: tuple[tuple[Step, int], ...], reach: float, delta: float
-) -> tuple[float, float]:
+@dataclass(frozen=True)
+class _Coarse:
+    """Steps on a coarse lattice, from which that of the answer is chosen."""
+
+    total: int
+    deviation: float  # of the loss of one step
+    composition: Composition
+
+
+def _coarse(steps: tuple[tuple[Step, int], ...], reach: float) -> _Coarse:
+    total = sum(count for _, count in steps)
+    variance = sum(count * step.variance(reach) for step, count in steps)
+    deviation = max(math.sqrt(variance / total), 1e-12)
+    composition, _ = _with_coarsening(
+        lambda spacing: _compose(steps, spacing, reach, upper=True), deviation / 4.0
+    )
+    return _Coarse(total, deviation, composition)
+
+
+def _spacing(coarse: _Coarse, delta: float) -> tuple[float, float]:
     """Spacing of the lattice for a relative error of epsilon of about ``_ACCURACY``, and the least to try.
 
     Moving mass to lattice points raises the variance of a step's loss by at most spacing^2 / 4,
@@ -181,16 +200,10 @@ def _spacing(
     Below the least the composed loss, tilted as ``delta`` asks for, would take too many points. It changes
     with the event as little by little as the event does: searches meet no jumps.
     """
-    total = sum(count for _, count in steps)
-    variance = sum(count * step.variance(reach) for step, count in steps)
-    deviation = max(math.sqrt(variance / total), 1e-12)
-    coarse, _ = _with_coarsening(
-        lambda spacing: _compose(steps, spacing, reach, upper=True), deviation / 4.0
-    )
-    order, epsilon = coarse.chernoff(delta)
-    wanted = math.sqrt(8.0 * _ACCURACY * max(epsilon, 0.0) / (total * order))
-    finest, coarsest = deviation / 64.0, deviation / 8.0
-    low, high = coarse.window(order)
+    order, epsilon = coarse.composition.chernoff(delta)
+    wanted = math.sqrt(8.0 * _ACCURACY * max(epsilon, 0.0) / (coarse.total * order))
+    finest, coarsest = coarse.deviation / 64.0, coarse.deviation / 8.0
+    low, high = coarse.composition.window(order)
     return min(max(wanted, finest), coarsest), float(_SPARE * (high - low) / MAX_WINDOW)
 
 
@@ -232,7 +245,7 @@ def _with_coarsening(compute: Callable[[float], _T], spacing: float) -> tuple[_T
     raise DoesNotFitError
 
 
-@lru_cache(maxsize=64)  # a plan is calibrated and stated by the same numbers
+@lru_cache(maxsize=_KEPT)
 @_none_if_unfit
 def epsilon_bounds(event: SimpleEvent | ComposedEvent, delta: float) -> tuple[float, float] | None:
     """Certified lower and upper bound on epsilon at ``delta``; None if the event has no PLD here.
@@ -246,17 +259,15 @@ def epsilon_bounds(event: SimpleEvent | ComposedEvent, delta: float) -> tuple[fl
         return (exact * (1.0 - 2e-12) if problem.is_exact else 0.0), exact
     steps = problem.all_steps
     reach = _reach(steps, delta)
-    _check_fit(steps, reach)
+    (upper,), spacing, least = _uppers(event, (delta,))
 
-    def bound(spacing: float, upper: bool) -> float:
-        composition = _compose(steps, spacing, reach, upper)
-        return max(_direction_epsilon(d, delta, upper) for d in composition.directions)
+    def bound(spacing: float) -> float:
+        composition = _compose(steps, spacing, reach, upper=False)
+        return max(_direction_epsilon(d, delta, False) for d in composition.directions)
 
-    wanted, least = _spacing(steps, reach, delta)
-    upper, spacing = _with_coarsening(lambda h: bound(h, True), max(wanted, least))
     lower = 0.0
     for _ in range(_TRIES if problem.is_exact else 0):
-        found, used = _with_coarsening(lambda h: bound(h, False), spacing)
+        found, used = _with_coarsening(bound, spacing)
         lower = max(lower, found)
         if lower >= (1.0 - _WANTED_GAP) * upper or used > spacing or spacing <= least:
             break
@@ -276,19 +287,30 @@ def epsilon_upper(
     problem = _problem(event)
     if not problem.steps:
         return [gdp_epsilon(problem.gdp_mu, delta) for delta in deltas]
-    reach = _reach(problem.all_steps, min(deltas))
-    _check_fit(problem.all_steps, reach)
-    ends = {min(deltas), max(deltas)}
-    wanted, leasts = zip(
-        *(_spacing(problem.all_steps, reach, delta) for delta in ends), strict=True
-    )
+    return list(_uppers(event, tuple(deltas))[0])
 
-    def bounds(spacing: float) -> list[float]:
-        composition = _compose(problem.all_steps, spacing, reach, upper=True)
-        directions = composition.directions
-        return [max(_direction_epsilon(d, delta, True) for d in directions) for delta in deltas]
 
-    return _with_coarsening(bounds, max(*leasts, min(wanted)))[0]
+@lru_cache(maxsize=_KEPT)
+def _uppers(
+    event: SimpleEvent | ComposedEvent, deltas: tuple[float, ...]
+) -> tuple[tuple[float, ...], float, float]:
+    """Upper bounds on epsilon of an event with steps; the spacing they took, and the least to try."""
+    steps = _problem(event).all_steps
+    reach = _reach(steps, min(deltas))
+    _check_fit(steps, reach)
+    coarse = _coarse(steps, reach)
+    ends = (_spacing(coarse, delta) for delta in {min(deltas), max(deltas)})
+    wanted, leasts = zip(*ends, strict=True)
+    del coarse  # before there is another
+
+    def bounds(spacing: float) -> tuple[float, ...]:
+        directions = _compose(steps, spacing, reach, upper=True).directions
+        return tuple(
+            max(_direction_epsilon(d, delta, True) for d in directions) for delta in deltas
+        )
+
+    found, spacing = _with_coarsening(bounds, max(*leasts, min(wanted)))
+    return found, spacing, max(leasts)
 
 
 @_none_if_unfit
@@ -301,7 +323,7 @@ def reverse_log_moments(event: SignedGaussianEvent, orders: Array) -> Array | No
     step, reach = _step_of(event), 12.0
     _check_fit(((step, 1),), reach)
     lattice, _ = _with_coarsening(
-        lambda spacing: step.upper(spacing, reach), _spacing(((step, 1),), reach, 1e-6)[0]
+        lambda spacing: step.upper(spacing, reach), _spacing(_coarse(((step, 1),), reach), 1e-6)[0]
     )
     backward = lattice.reversed()
     powers = [log_sum_exp(backward.log_masses + (a - 1.0) * backward.losses) for a in orders]
@@ -326,7 +348,7 @@ def delta_bounds(event: SimpleEvent | ComposedEvent, epsilon: float) -> tuple[fl
         directions = composition.directions
         return max(_direction_delta(direction, epsilon, upper) for direction in directions)
 
-    spacing, _ = _spacing(problem.all_steps, reach, 1e-6)
+    spacing, _ = _spacing(_coarse(problem.all_steps, reach), 1e-6)
     lower, upper = 0.0, 1.0
     for _ in range(_TRIES):
         found, used = _with_coarsening(lambda h: bound(h, True), spacing)
@@ -371,7 +393,8 @@ def delta_profile(event: SimpleEvent | ComposedEvent, epsilons: Array) -> Array 
         directions = composition, composition.reversed()
         return np.maximum(*(_direction_profile(d, epsilons) for d in directions))
 
-    return _with_coarsening(profile, _spacing(problem.all_steps, reach, 1e-6)[0])[0]
+    wanted, _ = _spacing(_coarse(problem.all_steps, reach), 1e-6)
+    return _with_coarsening(profile, wanted)[0]
 
 
 def delta_curve(event: SimpleEvent | ComposedEvent) -> Callable[[float], float]:
@@ -394,7 +417,7 @@ def delta_curve(event: SimpleEvent | ComposedEvent) -> Callable[[float], float]:
 
     try:
         _check_fit(problem.all_steps, reach)
-        wanted, _ = _spacing(problem.all_steps, reach, 1e-6)
+        wanted, _ = _spacing(_coarse(problem.all_steps, reach), 1e-6)
         directions, spacing = _with_coarsening(composed, wanted)
     except DoesNotFitError:
         return lambda _: 1.0
