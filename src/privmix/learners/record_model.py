@@ -62,8 +62,10 @@ class ClassModel:
         prior: (K,) probabilities of the classes.
         means: (K, d).
         stddevs: (r,) standard deviations along the basis.
-        basis: (d, r) orthonormal.
+        basis: (d, r) directions of the scatter within classes.
         norm: What all records' norm is, or None.
+        boundary: The same classes nearer to each other, of which some records are drawn, or None.
+        boundary_share: Which part of the records.
 
     """
 
@@ -72,6 +74,8 @@ class ClassModel:
     stddevs: Vector
     basis: Matrix
     norm: float | None
+    boundary: ClassModel | None = None
+    boundary_share: float = 0.0
 
     @classmethod
     def of(cls, release: ReleaseLike, prior: Vector) -> Self:
@@ -111,9 +115,23 @@ class ClassModel:
         places = (np.arange(count) + random.random()) / count
         labels = np.searchsorted(np.cumsum(self.prior)[:-1], places, side="right")
         labels = random.permutation(labels).astype(np.int64)
-        noise = random.standard_normal((count, len(self.stddevs))) * self.stddevs
-        features = self.means[labels] + noise @ self.basis.T
-        return _scaled(features, self.norm), labels
+        features = self._members(labels, random)
+        if self.boundary is not None:
+            near = random.random(count) < self.boundary_share
+            features[near] = self.boundary._members(labels[near], random)
+        return features, labels
+
+    def _members(self, labels: NDArray[np.int64], random: np.random.Generator) -> Matrix:
+        """Draw records of the given classes, in pairs on either side of their class's mean.
+
+        So the draw moves no class mean, which is what learners take most from few records.
+        """
+        noise = random.standard_normal((len(labels), len(self.stddevs)))
+        order = np.argsort(labels, kind="stable")
+        places = np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])
+        second = np.flatnonzero(places % 2 == 1)
+        noise[order[second]] = -noise[order[second - 1]]
+        return _scaled(self.means[labels] + (noise * self.stddevs) @ self.basis.T, self.norm)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from privmix.learners.record_model import ClassModel
+from privmix.learners.round_boundary import _SURENESS, boundary_model
+from privmix.learners.round_means import Spread
+
+PRIOR = np.array([0.5, 0.3, 0.2])
+
+
+@pytest.fixture
+def spread(rng) -> Spread:
+    basis, _ = np.linalg.qr(rng.standard_normal((6, 6)))
+    return Spread(rng.standard_normal(6), np.geomspace(0.01, 3, 6), basis, 1.0)
+
+
+def made(spread: Spread, weights: np.ndarray, prior: np.ndarray = PRIOR) -> ClassModel:
+    typical = ClassModel(prior, np.zeros((3, 6)), np.ones(6), np.eye(6), None)
+    return boundary_model(typical, weights, spread)
+
+
+def scatter(model: ClassModel) -> np.ndarray:
+    root = model.basis * model.stddevs
+    return root @ root.T
+
+
+def test_the_weights_are_the_best_rule_of_its_classes(spread, rng):
+    weights = rng.standard_normal((3, 6))
+    model = made(spread, weights)
+    best = np.linalg.solve(scatter(model), (model.means - PRIOR @ model.means).T).T
+    np.testing.assert_allclose(best, _SURENESS * (weights - PRIOR @ weights), rtol=1e-6)
+
+
+def test_its_records_vary_as_the_records_do(spread, rng):
+    model = made(spread, 3 * rng.standard_normal((3, 6)))
+    offsets = model.means - PRIOR @ model.means
+    due = (spread.basis * spread.variances) @ spread.basis.T
+    np.testing.assert_allclose(scatter(model) + (offsets.T * PRIOR) @ offsets, due, atol=1e-12)
+    np.testing.assert_allclose(PRIOR @ model.means, spread.mean, atol=1e-12)
+
+
+def test_longer_weights_put_classes_farther_apart(spread, rng):
+    weights = rng.standard_normal((3, 6))
+    squares = [float(((made(spread, c * weights).means - spread.mean) ** 2).sum()) for c in (1, 3)]
+    assert squares[0] < squares[1]
+
+
+@pytest.mark.parametrize("weights", [np.zeros((3, 6)), np.tile(np.arange(6.0), (3, 1))])
+def test_weights_that_tell_nothing_leave_one_class(spread, weights):
+    model = made(spread, weights)
+    np.testing.assert_allclose(model.means, np.tile(spread.mean, (3, 1)), atol=1e-12)
+
+
+def test_a_class_that_no_record_has_is_not_far_away(spread, rng):
+    model = made(spread, rng.standard_normal((3, 6)), np.array([0.6, 0.4, 0.0]))
+    assert np.isfinite(model.means).all()
+    assert np.abs(model.means - spread.mean).max() < 100
+
+
+def test_two_in_five_records_are_drawn_near_boundaries(rng):
+    typical = ClassModel(PRIOR, np.zeros((3, 6)), np.ones(6), np.eye(6), None)
+    near = replace(typical, means=np.full((3, 6), 100.0))
+    features, labels = replace(typical, boundary=near, boundary_share=0.4).draw(10_000, rng)
+    drawn = features[:, 0] > 50
+    # Seven standard deviations.
+    assert abs(drawn.mean() - 0.4) < 7 * np.sqrt(0.24 / 10_000)
+    assert {int(label) for label in labels[drawn]} == {0, 1, 2}
+
+
+def test_records_come_in_pairs_about_the_mean_of_their_class(rng):
+    means = rng.standard_normal((3, 6))
+    model = ClassModel(np.array([0.5, 0.25, 0.25]), means, np.geomspace(1, 3, 6), np.eye(6), None)
+    features, labels = model.draw(800, rng)
+    found = np.array([features[labels == k].mean(axis=0) for k in range(3)])
+    np.testing.assert_allclose(found, means, atol=1e-12)
+    np.testing.assert_allclose(features[labels == 0].std(axis=0), model.stddevs, rtol=0.3)
