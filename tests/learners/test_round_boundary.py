@@ -5,9 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from builders import make_schema
+from privmix import plan_release, release
+from privmix.learners.adaptive import read_rounds
 from privmix.learners.record_model import ClassModel
 from privmix.learners.round_boundary import _SURENESS, boundary_model
 from privmix.learners.round_means import Spread
+from privmix.learners.round_model import round_model
 
 PRIOR = np.array([0.5, 0.3, 0.2])
 
@@ -78,3 +82,28 @@ def test_records_come_in_pairs_about_the_mean_of_their_class(rng):
     found = np.array([features[labels == k].mean(axis=0) for k in range(3)])
     np.testing.assert_allclose(found, means, atol=1e-12)
     np.testing.assert_allclose(features[labels == 0].std(axis=0), model.stddevs, rtol=0.3)
+
+
+def test_records_near_boundaries_are_pairs_among_themselves(rng):
+    near = ClassModel(PRIOR, np.zeros((3, 6)), np.ones(6), np.eye(6), None)
+    model = replace(near, boundary=near, boundary_share=0.4)
+    features, labels = model.draw(800, rng)
+    # Of either kind one of a class may be left over.
+    sums = np.array([np.abs(features[labels == k].sum(axis=0)) for k in range(3)])
+    assert sums.max() < 10
+    alone = np.random.default_rng(1).standard_normal((800, 6))[labels == 0]
+    assert np.abs(alone.sum(axis=0)).max() > 10
+
+
+@pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
+@pytest.mark.parametrize("epsilon", [0.05, 300.0])
+def test_as_many_records_are_near_boundaries_as_class_means_are_known(tmp_path, rng, epsilon):
+    means = np.linalg.qr(rng.standard_normal((8, 8)))[0][:4]
+    y = rng.integers(0, 4, 1000)
+    x = means[y] + rng.normal(0, 0.1, (1000, 8))
+    schema = make_schema(4, 8, 1000)
+    plan = plan_release(schema, target_epsilon=epsilon, target_delta=1e-5, design="adaptive")
+    made = release(x, y, plan, out=tmp_path / "release", test_seed=1)
+    model = round_model(made, np.full(4, 0.25), read_rounds(made))
+    assert model.boundary is not None
+    assert model.boundary_share > 0.35 if epsilon > 100 else model.boundary_share < 0.2

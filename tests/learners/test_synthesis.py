@@ -141,7 +141,7 @@ def test_a_table_gets_its_columns_back(tmp_path, steps, off):
         assert abs(mine["smokes"].mean() - theirs["smokes"].mean()) < off
         for zone in "abcd":
             assert abs((mine["zone"] == zone).mean() - (theirs["zone"] == zone).mean()) < 0.1
-        assert abs((mine["code"] == 2).mean() - 0.1) < 0.05
+        assert abs((mine["code"] == 2).mean() - 0.1) < off / 2
     assert abs((frame["died"] == "yes").mean() - 0.3) < 0.05
     assert made.facts.space == "table" and made.facts.lengths == "known"
     found = LogisticRegression(max_iter=500).fit(made.features, made.labels)
@@ -156,7 +156,9 @@ def test_columns_of_the_default_steps_are_spread_as_they_were(tmp_path, design):
     plan = privmix.plan_release(schema, design=design, **target)
     real, labels = make_table()
     options = {"out": tmp_path / "r", "test_seed": 1, "extractor": TabularExtractor(schema.table)}
-    made = privmix.synthesize(privmix.release(real, labels, plan, **options), 4000, seed=1)
+    release = privmix.release(real, labels, plan, **options)
+    made = privmix.synthesize(release, 4000, seed=1)
+    assert Synthesizer(release)._model.boundary is None  # it would change the columns' shapes
     assert made.facts.lengths == "known"
     frame = made.to_pandas()
     days = [part["seen"].dropna().astype("int64") for part in (frame, real)]

@@ -186,17 +186,29 @@ def _shares(means: Matrix, weights: NDArray[np.float64], nullable: bool) -> Matr
     """Return (groups, J) shares, none negative, from the scores' means; missing is last.
 
     Shares of missing values average to that of all groups together, where noise is least: cut off
-    at 0 in each group, noise would add up, and leave holes in a column that has none.
+    at 0 in each group, noise would add up, and leave holes in a column that has none. What is too much is
+    taken from all alike, so that a group that misses many keeps most of them.
     """
     values = np.maximum(means[:, :-1] if nullable else means, 0.0)
     values[values.sum(axis=1) <= 0] = 1.0
     values /= values.sum(axis=1, keepdims=True)
     if not nullable:
         return values
-    missing = np.clip(means[:, -1], 0.0, 1.0)
-    found, due = float(weights @ missing), float(weights @ means[:, -1])
-    missing = np.minimum(missing * max(due, 0.0) / max(found, _TINY), 1.0)[:, None]
+    missing = _together(means[:, -1], weights)[:, None]
     return np.hstack([values * (1 - missing), missing])
+
+
+def _together(shares: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return shares from 0 to 1 with the weighted mean that the given ones have, if it is one."""
+    due = max(float(weights @ shares), 0.0)
+    low, high = 0.0, max(float(shares.max()), 0.0)
+    if float(weights @ np.clip(shares, 0.0, 1.0)) <= due:
+        return np.clip(shares, 0.0, 1.0)
+    for _ in range(50):
+        less = (low + high) / 2
+        found = float(weights @ np.clip(shares - less, 0.0, 1.0))
+        low, high = (less, high) if found > due else (low, less)
+    return np.clip(shares - high, 0.0, 1.0)
 
 
 def _biases(scores: Matrix, shares: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -115,19 +115,22 @@ class ClassModel:
         places = (np.arange(count) + random.random()) / count
         labels = np.searchsorted(np.cumsum(self.prior)[:-1], places, side="right")
         labels = random.permutation(labels).astype(np.int64)
-        features = self._members(labels, random)
-        if self.boundary is not None:
-            near = random.random(count) < self.boundary_share
-            features[near] = self.boundary._members(labels[near], random)
+        if self.boundary is None:
+            return self._members(labels, random), labels
+        near = random.random(count) < self.boundary_share
+        features = np.empty((count, self.means.shape[1]))
+        features[~near] = self._members(labels[~near], random)
+        features[near] = self.boundary._members(labels[near], random)
         return features, labels
 
     def _members(self, labels: NDArray[np.int64], random: np.random.Generator) -> Matrix:
         """Draw records of the given classes, in pairs on either side of their class's mean.
 
-        So the draw moves no class mean, which is what learners take most from few records.
+        So the draw moves no class mean, which is what learners take most from few records. The two of a
+        pair are anywhere among those of their class.
         """
         noise = random.standard_normal((len(labels), len(self.stddevs)))
-        order = np.argsort(labels, kind="stable")
+        order = np.lexsort((random.permutation(len(labels)), labels))
         places = np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])
         second = np.flatnonzero(places % 2 == 1)
         noise[order[second]] = -noise[order[second - 1]]
