@@ -67,7 +67,6 @@ TOGETHER = {
     "features/__init__": "contracts/test_extractors.py",
     "features/applying": "cli/test_predict.py",
     "features/base": "contracts/test_extractors.py",
-    "features/decoding": "learners/test_synthesis.py",
     "features/efficientnet": "contracts/test_extractors.py",
     "features/identity": "contracts/test_extractors.py",
     "features/kept": "cli/test_extract.py",
