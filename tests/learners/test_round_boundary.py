@@ -22,8 +22,10 @@ def spread(rng) -> Spread:
     return Spread(rng.standard_normal(6), np.geomspace(0.01, 3, 6), basis, 1.0)
 
 
-def made(spread: Spread, weights: np.ndarray, prior: np.ndarray = PRIOR) -> ClassModel:
-    typical = ClassModel(prior, np.zeros((3, 6)), np.ones(6), np.eye(6), None)
+def made(
+    spread: Spread, weights: np.ndarray, prior: np.ndarray = PRIOR, wide: float = 0.0
+) -> ClassModel:
+    typical = ClassModel(prior, np.zeros((3, 6)), np.full(6, wide), np.eye(6), None)
     return boundary_model(typical, weights, spread)
 
 
@@ -32,19 +34,41 @@ def scatter(model: ClassModel) -> np.ndarray:
     return root @ root.T
 
 
-def test_the_weights_are_the_best_rule_of_its_classes(spread, rng):
+def total(model: ClassModel) -> np.ndarray:
+    offsets = model.means - PRIOR @ model.means
+    return scatter(model) + (offsets.T * PRIOR) @ offsets
+
+
+@pytest.mark.parametrize("wide", [0.0, 9.0])
+def test_the_weights_are_the_best_rule_of_its_classes(spread, rng, wide):
     weights = rng.standard_normal((3, 6))
-    model = made(spread, weights)
+    model = made(spread, weights, wide=wide)
     best = np.linalg.solve(scatter(model), (model.means - PRIOR @ model.means).T).T
     np.testing.assert_allclose(best, _SURENESS * (weights - PRIOR @ weights), rtol=1e-6)
 
 
 def test_its_records_vary_as_the_records_do(spread, rng):
     model = made(spread, 3 * rng.standard_normal((3, 6)))
-    offsets = model.means - PRIOR @ model.means
     due = (spread.basis * spread.variances) @ spread.basis.T
-    np.testing.assert_allclose(scatter(model) + (offsets.T * PRIOR) @ offsets, due, atol=1e-12)
+    np.testing.assert_allclose(total(model), due, atol=1e-12)
     np.testing.assert_allclose(PRIOR @ model.means, spread.mean, atol=1e-12)
+
+
+def test_scores_vary_as_those_of_typical_records(spread, rng):
+    weights = rng.standard_normal((3, 6))
+    weights -= PRIOR @ weights
+    typical = replace(made(spread, weights), means=3 * weights, stddevs=np.linspace(1, 2, 6))
+    before = (spread.basis * spread.variances) @ spread.basis.T
+    after = total(boundary_model(typical, weights, spread))
+    # But for a factor that leaves the variance of all as it was.
+    span = np.linalg.svd(weights)[2]
+    factor = span[-1] @ after @ span[-1] / (span[-1] @ before @ span[-1])
+    assert np.trace(after) == pytest.approx(spread.trace)
+    due = np.trace(weights @ total(typical) @ weights.T)
+    assert np.trace(weights @ after @ weights.T) / factor == pytest.approx(due)
+    assert due > 1.5 * np.trace(weights @ before @ weights.T)
+    across = span[2:] @ (after / factor - before)  # beside the span nothing is changed
+    np.testing.assert_allclose(across, 0, atol=1e-9)
 
 
 def test_longer_weights_put_classes_farther_apart(spread, rng):
@@ -65,13 +89,13 @@ def test_a_class_that_no_record_has_is_not_far_away(spread, rng):
     assert np.abs(model.means - spread.mean).max() < 100
 
 
-def test_two_in_five_records_are_drawn_near_boundaries(rng):
+def test_three_in_five_records_are_drawn_near_boundaries(rng):
     typical = ClassModel(PRIOR, np.zeros((3, 6)), np.ones(6), np.eye(6), None)
     near = replace(typical, means=np.full((3, 6), 100.0))
-    features, labels = replace(typical, boundary=near, boundary_share=0.4).draw(10_000, rng)
+    features, labels = replace(typical, boundary=near, boundary_share=0.6).draw(10_000, rng)
     drawn = features[:, 0] > 50
     # Seven standard deviations.
-    assert abs(drawn.mean() - 0.4) < 7 * np.sqrt(0.24 / 10_000)
+    assert abs(drawn.mean() - 0.6) < 7 * np.sqrt(0.24 / 10_000)
     assert {int(label) for label in labels[drawn]} == {0, 1, 2}
 
 
@@ -86,7 +110,7 @@ def test_records_come_in_pairs_about_the_mean_of_their_class(rng):
 
 def test_records_near_boundaries_are_pairs_among_themselves(rng):
     near = ClassModel(PRIOR, np.zeros((3, 6)), np.ones(6), np.eye(6), None)
-    model = replace(near, boundary=near, boundary_share=0.4)
+    model = replace(near, boundary=near, boundary_share=0.6)
     features, labels = model.draw(800, rng)
     # Of either kind one of a class may be left over.
     sums = np.array([np.abs(features[labels == k].sum(axis=0)) for k in range(3)])
@@ -106,4 +130,4 @@ def test_as_many_records_are_near_boundaries_as_class_means_are_known(tmp_path, 
     made = release(x, y, plan, out=tmp_path / "release", test_seed=1)
     model = round_model(made, np.full(4, 0.25), read_rounds(made))
     assert model.boundary is not None
-    assert model.boundary_share > 0.35 if epsilon > 100 else model.boundary_share < 0.2
+    assert model.boundary_share > 0.5 if epsilon > 100 else model.boundary_share < 0.2

@@ -10,7 +10,8 @@ from privmix.learners.round_means import Spread
 
 # Weights so many times as long as the classifier's tell the records apart best: the smaller, the nearer
 # to the boundary they are. Chosen with the share of such records, on training records set aside.
-_SURENESS = 3.0
+_SURENESS = 2.0
+_TINY_SIZE = 1e-9  # of a singular value beside the largest: zero but for rounding
 _LEAST_SIZE = 0.01  # of the average class: means of what hardly any record has would be far away
 
 
@@ -25,6 +26,11 @@ def boundary_model(typical: ClassModel, weights: Matrix, spread: Spread) -> Clas
     S^(1/2) (I - V h^2 s^2 V') S^(1/2), have that best rule and covariance S, where h solves
     f s^2 h^2 + h = f.
 
+    The signed rows show S through noise, and the steps of the rounds are longest where that noise made S
+    small: so scores, W x, vary by several times as much as S says. A learner with a penalty on its weights
+    would not find them. Its part along the span of W is added to S as often as makes scores vary as those of
+    typical records.
+
     Args:
         typical: Gaussian classes, whose prior and norm are taken.
         weights: (K, d) the classifier's, in logits.
@@ -33,8 +39,9 @@ def boundary_model(typical: ClassModel, weights: Matrix, spread: Spread) -> Clas
     """
     shares = np.maximum(typical.prior, _LEAST_SIZE / len(typical.prior))
     shares /= shares.sum()
-    root = spread.basis * np.sqrt(spread.variances)
-    scores = np.sqrt(shares)[:, None] * (weights - shares @ weights) @ root
+    weights = weights - shares @ weights
+    root = _spread_scores(spread, weights, typical)
+    scores = np.sqrt(shares)[:, None] * weights @ root
     left, sizes, right = np.linalg.svd(scores, full_matrices=False)
     # The root of the quadratic equation that loses no digits where s is small.
     gains = 2 * _SURENESS / (1 + np.sqrt(1 + (2 * _SURENESS * sizes) ** 2))
@@ -47,3 +54,19 @@ def boundary_model(typical: ClassModel, weights: Matrix, spread: Spread) -> Clas
         basis=root - (root @ right.T * explained) @ right,
         norm=typical.norm,
     )
+
+
+def _spread_scores(spread: Spread, weights: Matrix, typical: ClassModel) -> Matrix:
+    """Return a root of the covariance, (d, r), with which scores vary as those of typical records."""
+    root = spread.basis * np.sqrt(spread.variances)
+    shown = float(((weights @ root) ** 2).sum())
+    within = float(((weights @ typical.basis * typical.stddevs) ** 2).sum())
+    between = (typical.means - typical.prior @ typical.means) @ weights.T
+    due = within + float(typical.prior @ (between**2).sum(axis=1))
+    if not 0 < shown < due:
+        return root
+    _, sizes, span = np.linalg.svd(weights, full_matrices=False)
+    span = span[sizes > _TINY_SIZE * sizes[0]]
+    axes, lengths, _ = np.linalg.svd(span @ root, full_matrices=False)
+    more = np.sqrt(due / shown - 1) * span.T @ (axes * lengths)
+    return np.hstack([root, more]) * np.sqrt(spread.trace / (spread.trace + (more**2).sum()))

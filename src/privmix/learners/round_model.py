@@ -24,8 +24,8 @@ _TINY = np.finfo(float).tiny
 # Their weights are small, so that a softmax is nearly linear in the scores.
 _SHARE_ERROR = 0.02
 _MOST_ROUNDS = 5
-# Share of the records near boundaries where class means are known. Of 0.2 networks learn less; forests lose a point.
-_MOST_NEAR = 0.4
+# Share of the records near boundaries where class means are known: of more, forests on images lose a point.
+_MOST_NEAR = 0.6
 # No population has more of its variance between classes, or less, however the noise falls.
 _SHARES = (0.02, 0.9)
 
@@ -69,7 +69,7 @@ def round_model(release: ReleaseLike, prior: Vector, rounds: Rounds) -> ClassMod
     that noise. So (2k - 1)^2 of it is subtracted.
 
     Records of a table are all drawn so, as its columns have few values and shapes to be kept. Of others, as
-    many as class means are known, up to two in five, are of classes that the classifier tells apart
+    many as class means are known, up to three in five, are of classes that the classifier tells apart
     best (``round_boundary``), near their boundaries.
     """
     published = cast(Release, release)
