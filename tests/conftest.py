@@ -7,6 +7,8 @@ from pathlib import Path
 # As many processes as cores test at once: threads of theirs would spin while they wait for each other.
 # Before NumPy is loaded; what starts from here inherits it. Threads of privmix's own are not meant.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Every process that tests start would compile all modules anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import numpy as np
 import pytest

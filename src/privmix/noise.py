@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privmix.compiling import kernel
+from privmix.precision import precise
 
 if TYPE_CHECKING:
     from privmix.rng import KeyStream
@@ -228,10 +229,7 @@ def _decide(word: int, position: int, stddev: float, extra: KeyStream) -> int | 
 
 
 def _density(x: Fraction, bits: int) -> Fraction:
-    import mpmath
-
-    mp = mpmath.MPContext()  # its own: threads share the precision of the module's
-    mp.prec = bits + 80
+    mp = precise(bits + 80)
     value = mp.exp(-(mp.mpf(x.numerator) ** 2) / (2 * mp.mpf(x.denominator) ** 2))
     mantissa, exponent = mp.frexp(value)
     scaled = int(mp.floor(mp.ldexp(mantissa, bits + 60)))

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privmix.compiling import kernel
+from privmix.precision import precise
 
 if TYPE_CHECKING:
     from privmix.rng import KeyStream
@@ -109,12 +110,9 @@ def run_length(sampling_prob: float) -> int:
 
 def _count_probability_up_to(sampling_prob: float, bits: int) -> Iterator[int]:
     """Yield floor(2^bits * P(count <= c)), c = 0, 1, ..., for the count of inclusions in a stretch."""
-    import mpmath
-
     length = run_length(sampling_prob)
     # Sums of positive terms lose at most a few units of the last of these places.
-    mp = mpmath.MPContext()  # its own: threads share the precision of the module's
-    mp.prec = 2 * bits + 64 + length.bit_length()
+    mp = precise(2 * bits + 64 + length.bit_length())
     prob, one = mp.mpf(sampling_prob), mp.mpf(1)
     term = total = (one - prob) ** length
     for count in range(length):

@@ -1,11 +1,13 @@
 """Run cases in a process of their own, of limited memory, each within a limit of time.
 
 A worker tells before each case which one it begins, so that a case that ends the process is known:
-by the alarm, by memory, or by a fault of the interpreter. A new worker goes on behind it.
+by the alarm, by memory, or by a fault of the interpreter. A new worker goes on behind it. Workers are
+forks of one process that has loaded the libraries, which takes longer than most samples of cases.
 """
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import json
 import os
@@ -15,12 +17,15 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from functools import cache
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 TESTS = Path(__file__).parents[1]
 _PATHS = (TESTS.parent / "src", TESTS)
 SECONDS = 20  # a case, on a machine that others share
+_START = 300  # a worker, until it begins its first case: the alarm of a case replaces it
 BYTES = 3 << 30  # beyond what the libraries take
 
 
@@ -43,27 +48,74 @@ def run(target: str, *, every: int = 1, seed: int = 0, num_random: int = 200, fi
         if left <= 0:
             return done, failures
         words = [target, every, seed, num_random, first, left]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "fuzz.runner", *map(str, words)],
-            cwd=TESTS, env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, _PATHS))}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        out, err = process.communicate()
+        code, out, err = _parent().work(words)
         lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
         done += sum("begin" in line for line in lines)
         failures += [
             f"{target} {line['case']}: {line['fault']}" for line in lines if "fault" in line
         ]
-        if process.returncode == 0:
+        if code == 0:
             return done, failures
         begins = [line for line in lines if "begin" in line]
         if not begins:
             return done, [*failures, f"{target}: no sample: {err[-2000:]}"]
         last = begins[-1]
-        why = (
-            "no end" if process.returncode == -signal.SIGALRM else f"ended by {process.returncode}"
-        )
+        why = "no end" if code == -signal.SIGALRM else f"ended by {code}"
         failures.append(f"{target} {last['case']}: {why}")
         first = last["begin"] + 1
+
+
+class _Parent:
+    """The process that workers are forks of."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "fuzz.runner"],
+            cwd=TESTS, env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, _PATHS))}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        atexit.register(self._process.communicate)
+
+    def work(self, words: list[Any]) -> tuple[int, str, str]:
+        """Have a worker do something; return its exit status, and what it printed."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with tempfile.TemporaryDirectory() as room:
+            print(json.dumps([room, *words]), file=self._process.stdin, flush=True)
+            code = int(self._process.stdout.readline())
+            out, err = (Path(room, name).read_text(errors="replace") for name in ("out", "err"))
+        return code, out, err
+
+
+_parent = cache(_Parent)
+
+
+def _fork_workers() -> None:
+    from fuzz.targets import TARGETS
+
+    with tempfile.TemporaryDirectory() as room:  # loads what most workers need
+        TARGETS["certificate-hybrid"].make(Path(room, "sample"))
+    for line in sys.stdin:
+        room, *words = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            _be_worker(Path(room), words)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+def _be_worker(room: Path, words: list[Any]) -> None:
+    signal.alarm(_START)
+    code = 1
+    try:
+        for number, name in enumerate((os.devnull, room / "out", room / "err")):
+            file = os.open(name, os.O_RDWR | os.O_CREAT)
+            os.dup2(file, number)
+        _work(*words)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _work(name: str, every: int, seed: int, num_random: int, first: int, seconds: float) -> None:
@@ -115,5 +167,4 @@ def _check_sample(target: object, copy: Path) -> None:
 
 
 if __name__ == "__main__":
-    name, every, seed, num_random, first, seconds = sys.argv[1:]
-    _work(name, int(every), int(seed), int(num_random), int(first), float(seconds))
+    _fork_workers()

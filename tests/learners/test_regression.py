@@ -1,3 +1,5 @@
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -37,11 +39,15 @@ def test_coefficients_become_consistent_where_least_squares_stays_biased(
     """Root mean squared error over 3 data sets. The uncorrected slope tends to A (A + v)^-1 B:
     the check that the learner passes is the one that least squares must fail."""
 
+    @cache
+    def released(rows, seed):
+        data = make(make_regression, design, seed)
+        return data.release(design, rows=rows, seed=seed), data.coef
+
+    @cache
     def error(fit, rows):
-        errors = []
-        for seed in range(3):
-            data = make(make_regression, design, seed)
-            errors.append(fit(data.release(design, rows=rows, seed=seed)) - data.coef)
+        made = [released(rows, seed) for seed in range(3)]
+        errors = [fit(release) - coef for release, coef in made]
         return np.sqrt(np.mean(np.square(errors)))
 
     def corrected(release):

@@ -19,6 +19,7 @@ ORDER = [
     "foreign",
     "rng",
     "compiling",
+    "precision",
     "accounting",
     "theory",
     "plotting",

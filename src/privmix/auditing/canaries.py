@@ -227,7 +227,8 @@ class CanarySet:
 
     def label_noise(self, tables: Tables, records: BoundedRecords) -> Array:
         """Return label weights of classes in which nobody is, of all tables, in noise multipliers, flat."""
-        nobody = np.setdiff1d(np.arange(self.mechanism.num_classes), records.labels)
+        counts = np.bincount(records.labels, minlength=self.mechanism.num_classes)
+        nobody = np.flatnonzero(counts == 0)
         found = [np.empty(0)]
         for config, rows in zip(self._configs, tables, strict=True):
             if rows.label_weights is not None:

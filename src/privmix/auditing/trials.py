@@ -73,10 +73,9 @@ class NoiseTotals(NamedTuple):
             rows, axes = noise.shape
             alike = min(1.0, 1 / (2 * math.sqrt(math.pi) * stddev) + 2.0**-23 / (2 * math.pi))
             by_chance = rows * (rows - 1) / 2 * alike**axes
-            distinct = len(np.unique(noise, axis=0))
-            total = total.plus(
-                cls(noise.size, float((noise**2).sum()), rows, rows - distinct, by_chance)
-            )
+            in_order = noise[np.lexsort(noise.T)]
+            repeated = int((in_order[1:] == in_order[:-1]).all(axis=1).sum())
+            total = total.plus(cls(noise.size, float((noise**2).sum()), rows, repeated, by_chance))
         return total
 
     def plus(self, other: NoiseTotals) -> NoiseTotals:
@@ -185,7 +184,8 @@ def run_trials(
 
     """
     num_runs = _validate.integer("runs", num_runs)
-    head = {"audited": subject.digest(), "canaries": subject.num_canaries, "test_seed": test_seed}
+    audited = subject.digest()
+    head = {"audited": audited, "canaries": subject.num_canaries, "test_seed": test_seed}
     done = [] if out is None else list(_read(out, head, subject.num_canaries))
     if len(done) > num_runs:
         _validate.fail(f"{out}, line {num_runs + 2}", f"{num_runs} runs at most", len(done))
@@ -199,7 +199,7 @@ def run_trials(
                 if test_seed is None
                 else guessable_secret((test_seed << 32) + number)
             )
-            context = hashlib.sha256(subject.digest().encode() + number.to_bytes(8, "big")).digest()
+            context = hashlib.sha256(audited.encode() + number.to_bytes(8, "big")).digest()
             coins = MasterKey(secret, b"audit" + context).stream("coins")
             words = coins.words(-(-subject.num_canaries // 64))
             present = np.unpackbits(words.view(np.uint8))[: subject.num_canaries].astype(bool)

@@ -8,7 +8,6 @@ from typing import Self
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
 
 from privmix.learners.base import LinearRule, Matrix, Vector
 from privmix.learners.population import PopulationMoments
@@ -152,10 +151,24 @@ def _best_scale(
 
     def loss(log_scale: float) -> float:
         scale = np.exp(log_scale) / unit
-        return float((logsumexp(scale * scores + prior, axis=1) - scale * own - chosen).mean())
+        return float((_log_sum_exp(scale * scores + prior) - scale * own - chosen).mean())
 
     if largest * unit <= 1e-3:
         return largest, loss(np.log(largest * unit))
     upper = np.log(min(1e3, largest * unit))
     best = minimize_scalar(loss, bounds=(np.log(1e-3), upper), method="bounded")
     return float(np.exp(best.x)) / unit, float(best.fun)
+
+
+def _log_sum_exp(logits: Matrix) -> Vector:
+    """Log of the sum of exponentials of each row of finite numbers; ``logits`` are lost.
+
+    The bits of scipy.special.logsumexp, which takes every exponential twice.
+    """
+    top = logits.max(axis=1, keepdims=True)
+    at_top = logits == top
+    number = at_top.sum(axis=1, dtype=np.float64)
+    logits -= top
+    np.exp(logits, out=logits)
+    logits[at_top] = 0.0  # counted, which is more exact
+    return np.asarray(np.log1p(logits.sum(axis=1) / number) + np.log(number) + top[:, 0])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from scipy import fft
 
-from privmix.accounting.pld.lattice import Lattice, TooManyPointsError, log_sum_exp, summed
+from privmix.accounting.pld.lattice import Lattice, TooManyPointsError, summed
 from privmix.accounting.pld.pairs import Array
 from privmix.accounting.search import minimum
 
@@ -17,6 +18,9 @@ MACHINE = float(np.finfo(np.float64).eps)
 LOG_ORDERS = math.log(1e-9), math.log(1e7)  # where the tilt is searched
 MAX_WINDOW = 2**20  # of the composed loss: what 10^7 rows take, and transformed soon enough
 _ALIASED = 1e-9  # tilted mass allowed outside the window of the transform
+_RATES = np.array([0.25, 1.0, 2.5, 4.0, 5.5, 7.0, 10.0, 20.0])  # of Chernoff, over the deviation
+_USUAL_RATE = 5  # the place of the best of them where the loss is nearly normal
+_NOTHING = 760.0  # exp(-746) is zero, whatever is lost to rounding
 
 
 @dataclass(frozen=True)
@@ -98,10 +102,7 @@ class Composition:
     def log_mgf(self, order: float) -> float:
         """Log E_P[exp(order * loss)] over finite losses."""
         if order not in self.cache:
-            self.cache[order] = sum(
-                count * log_sum_exp(part.log_tilted(order), overwrite=True)
-                for part, count in self.parts
-            )
+            self.cache[order] = sum(count * part.log_mgf(order) for part, count in self.parts)
         return self.cache[order]
 
     def chernoff(self, delta: float) -> tuple[float, float]:
@@ -130,6 +131,7 @@ class Composition:
         log_spectrum = np.zeros(size // 2 + 1, np.complex128)
         log_modulus, sensitivity = np.zeros(size // 2 + 1), np.zeros(size // 2 + 1)
         first, relative_error = 0.0, 0.0
+        kept = size // 2 + 1  # of the spectrum: beyond, its powers are zero
         for part, count in self.parts:
             pmf = part.tilted_masses(order)
             heavy = pmf > 1e-30
@@ -138,20 +140,26 @@ class Composition:
             )
             relative_error += count * MACHINE * (100.0 + 8.0 * largest)
             spectrum = fft.rfft(_folded(pmf, size))
-            log_spectrum.imag += count * np.angle(spectrum)
             modulus = np.abs(spectrum)
+            least = math.exp(-_NOTHING / count) - transform_error
+            kept = min(kept, modulus.size - int((modulus[::-1] >= least).argmax()))
+            spectrum, modulus = spectrum[:kept], modulus[:kept]
+            log_spectrum.imag[:kept] += count * np.angle(spectrum)
             del pmf, heavy, spectrum  # here and below: half the memory of the whole
-            log_spectrum.real += count * np.log(np.maximum(modulus, 1e-300))
+            log_spectrum.real[:kept] += count * np.log(np.maximum(modulus, 1e-300))
             modulus += transform_error
-            log_modulus += count * np.log(modulus)
-            sensitivity += count * (transform_error + 8.0 * MACHINE) / modulus
+            log_modulus[:kept] += count * np.log(modulus)
+            sensitivity[:kept] += count * (transform_error + 8.0 * MACHINE) / modulus
             first += count * part.first
             del modulus
-        sensitivity += transform_error
-        sensitivity *= np.exp(log_modulus, out=log_modulus)
+        sensitivity[:kept] += transform_error
+        sensitivity[:kept] *= np.exp(log_modulus[:kept], out=log_modulus[:kept])
+        sensitivity[kept:] = 0.0
         round_off = 2.0 / size * float(sensitivity.sum())
         del log_modulus, sensitivity
-        spectrum = np.exp(log_spectrum, out=log_spectrum)
+        spectrum = log_spectrum
+        np.exp(spectrum[:kept], out=spectrum[:kept])
+        spectrum[kept:] = 0.0
         masses: Array = fft.irfft(spectrum, size, overwrite_x=True)
         del log_spectrum, spectrum
         # The transform knows indices modulo its size only; the window says which are meant.
@@ -167,10 +175,10 @@ class Composition:
             sum(count * self._variance(part, order) for part, count in self.parts)
         )
         deviation = max(deviation, self.parts[0][0].spacing)
-        rates = np.array([0.25, 1.0, 2.5, 4.0, 5.5, 7.0, 10.0, 20.0]) / deviation
+        rates = _RATES / deviation
         need = math.log(2.0 / _ALIASED)
-        high = min((self.log_mgf(order + r) - here + need) / r for r in rates)
-        low = max(-(self.log_mgf(order - r) - here + need) / r for r in rates)
+        high = _least(lambda r: (self.log_mgf(order + r) - here + need) / r, rates)
+        low = -_least(lambda r: (self.log_mgf(order - r) - here + need) / r, rates)
         return low, high
 
     @staticmethod
@@ -181,6 +189,20 @@ class Composition:
         square **= 2
         square *= pmf
         return float(square.sum())
+
+
+def _least(bound: Callable[[float], float], rates: Array) -> float:
+    """Least Chernoff bound at any of the rates, of which few are looked at.
+
+    A bound (K(r) + c) / r with K convex, K(0) = 0 and c > 0 falls up to one rate and grows from there.
+    """
+    least = bound(rates[_USUAL_RATE])
+    for others in (rates[_USUAL_RATE + 1 :], rates[:_USUAL_RATE][::-1]):
+        for rate in others:
+            if (found := bound(rate)) >= least:
+                break
+            least = found
+    return least
 
 
 def _folded(pmf: Array, size: int) -> Array:

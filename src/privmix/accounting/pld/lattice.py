@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
@@ -139,6 +139,7 @@ class Lattice:
     lost: float
     slack: float = 0.0
     is_symmetric: bool = False
+    log_mgfs: dict[float, float] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def losses(self) -> Array:
@@ -157,10 +158,16 @@ class Lattice:
         exponent += self.log_masses
         return exponent
 
+    def log_mgf(self, order: float) -> float:
+        """Log of the sum of the P-masses times exp(order * loss)."""
+        if order not in self.log_mgfs:
+            self.log_mgfs[order] = log_sum_exp(self.log_tilted(order), overwrite=True)
+        return self.log_mgfs[order]
+
     def tilted_masses(self, order: float) -> Array:
         """P-masses times exp(order * loss), scaled to a sum of one."""
         exponent = self.log_tilted(order)
-        exponent -= log_sum_exp(exponent)
+        exponent -= self.log_mgf(order)
         return np.exp(exponent, out=exponent)
 
     def reversed(self) -> Lattice:
