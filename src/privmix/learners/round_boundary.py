@@ -69,4 +69,5 @@ def _spread_scores(spread: Spread, weights: Matrix, typical: ClassModel) -> Matr
     span = span[sizes > _TINY_SIZE * sizes[0]]
     axes, lengths, _ = np.linalg.svd(span @ root, full_matrices=False)
     more = np.sqrt(due / shown - 1) * span.T @ (axes * lengths)
-    return np.hstack([root, more]) * np.sqrt(spread.trace / (spread.trace + (more**2).sum()))
+    scale = np.sqrt(spread.trace / (spread.trace + float((more**2).sum())))
+    return np.asarray(scale * np.hstack([root, more]))
