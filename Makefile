@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test quick mutations fuzz lint types docs check format clean
 
@@ -41,10 +42,11 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix src tests benchmarks experiments docs examples
 	$(BIN)/ruff format src tests benchmarks experiments docs examples
 
+# Most of what is installed is never imported: the rest is compiled, and kept, when it first is.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --no-compile --upgrade pip
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[dev]"
 	touch $(STAMP)
 
 clean:

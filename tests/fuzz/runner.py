@@ -8,6 +8,7 @@ forks of one process that has loaded the libraries, which takes longer than most
 from __future__ import annotations
 
 import atexit
+import ctypes
 import itertools
 import json
 import os
@@ -25,6 +26,7 @@ from typing import Any
 TESTS = Path(__file__).parents[1]
 _PATHS = (TESTS.parent / "src", TESTS)
 SECONDS = 20  # a case, on a machine that others share
+_PR_SET_PDEATHSIG = 1  # of Linux's prctl
 _START = 300  # a worker, until it begins its first case: the alarm of a case replaces it
 BYTES = 3 << 30  # beyond what the libraries take
 
@@ -80,15 +82,22 @@ class _Parent:
         assert self._process.stdin is not None and self._process.stdout is not None
         with tempfile.TemporaryDirectory() as room:
             print(json.dumps([room, *words]), file=self._process.stdin, flush=True)
-            code = int(self._process.stdout.readline())
+            code = self._process.stdout.readline()
+            assert code, f"the workers' parent has ended by {self._process.wait()}"
             out, err = (Path(room, name).read_text(errors="replace") for name in ("out", "err"))
-        return code, out, err
+        return int(code), out, err
 
 
 _parent = cache(_Parent)
 
 
+def _end_with_parent() -> None:
+    """Have the system kill this process when the one that has started it is gone."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _fork_workers() -> None:
+    _end_with_parent()
     from fuzz.targets import TARGETS
 
     with tempfile.TemporaryDirectory() as room:  # loads what most workers need
@@ -102,6 +111,7 @@ def _fork_workers() -> None:
 
 
 def _be_worker(room: Path, words: list[Any]) -> None:
+    _end_with_parent()
     signal.alarm(_START)
     code = 1
     try:
@@ -146,6 +156,8 @@ def _work(name: str, every: int, seed: int, num_random: int, first: int, seconds
                 if not str(error).isprintable():
                     fault = f"an error that is not printable: {error!r}"
                     print(json.dumps({"case": case.name, "fault": fault}), flush=True)
+            except KeyboardInterrupt:
+                raise
             except BaseException as error:
                 frames = traceback.extract_tb(error.__traceback__)
                 where = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in frames[:-9:-1])

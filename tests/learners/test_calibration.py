@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
 from sklearn.datasets import load_digits
 
 from privmix.learners import NoiseAwareClassifier
 from privmix.learners.base import LinearRule
-from privmix.learners.calibration import HeldOut, _best_scale, calibrate
+from privmix.learners.calibration import HeldOut, _best_scale, _log_sum_exp, calibrate
 from privmix.learners.noise_aware import _thinned
 
 
@@ -95,3 +95,10 @@ def test_thinned_means_are_independent_with_the_stated_variances():
         assert abs(np.corrcoef(rest.ravel(), held.ravel())[0, 1]) < 0.06
     folds = [held for _, (held, _) in _thinned(means, 4.0)]
     np.testing.assert_allclose(np.mean(folds, axis=0), means, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_log_sum_exp_is_scipys(rng, scale):
+    logits = np.round(scale * rng.standard_normal((200, 7)), 1)  # some are equal
+    due = logsumexp(logits, axis=1)
+    np.testing.assert_allclose(_log_sum_exp(logits), due, rtol=4e-16)

@@ -28,8 +28,8 @@ def boundary_model(typical: ClassModel, weights: Matrix, spread: Spread) -> Clas
 
     The signed rows show S through noise, and the steps of the rounds are longest where that noise made S
     small: so scores, W x, vary by several times as much as S says. A learner with a penalty on its weights
-    would not find them. Its part along the span of W is added to S as often as makes scores vary as those of
-    typical records.
+    would not find them. Where S says less than typical records do, as much of its part along the span of W is
+    added to it as makes scores vary as theirs; then S is scaled to the variance that it had.
 
     Args:
         typical: Gaussian classes, whose prior and norm are taken.
@@ -57,16 +57,20 @@ def boundary_model(typical: ClassModel, weights: Matrix, spread: Spread) -> Clas
 
 
 def _spread_scores(spread: Spread, weights: Matrix, typical: ClassModel) -> Matrix:
-    """Return a root of the covariance, (d, r), with which scores vary as those of typical records."""
+    """Return a root of the covariance, (d, r), with more along the weights where typical scores vary more.
+
+    All is scaled back to the variance that the records have, so that scores vary somewhat less in the end.
+    """
     root = spread.basis * np.sqrt(spread.variances)
-    shown = float(((weights @ root) ** 2).sum())
-    within = float(((weights @ typical.basis * typical.stddevs) ** 2).sum())
-    between = (typical.means - typical.prior @ typical.means) @ weights.T
+    _, sizes, span = np.linalg.svd(weights, full_matrices=False)
+    span = span[sizes > _TINY_SIZE * sizes[0]]
+    sizes = sizes[: len(span)]
+    shown = float((((span @ root).T * sizes) ** 2).sum())
+    within = float((((span @ typical.basis * typical.stddevs).T * sizes) ** 2).sum())
+    between = (typical.means - typical.prior @ typical.means) @ span.T * sizes
     due = within + float(typical.prior @ (between**2).sum(axis=1))
     if not 0 < shown < due:
         return root
-    _, sizes, span = np.linalg.svd(weights, full_matrices=False)
-    span = span[sizes > _TINY_SIZE * sizes[0]]
     axes, lengths, _ = np.linalg.svd(span @ root, full_matrices=False)
     more = np.sqrt(due / shown - 1) * span.T @ (axes * lengths)
     scale = np.sqrt(spread.trace / (spread.trace + float((more**2).sum())))
