@@ -88,6 +88,12 @@ def fail(position: str, expected: str, got: object) -> NoReturn:
     raise InvalidInputError(position, expected, got)
 
 
+def outside_releases(position: str, path: Path) -> None:
+    """Refuse a file to write inside a release or a model folder: verification would find it foreign."""
+    if any((parent / "certificate.json").exists() for parent in path.absolute().parents):
+        fail(position, "a file outside of any release, which it would break", str(path))
+
+
 def real(
     position: str,
     value: object,

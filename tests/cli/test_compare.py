@@ -98,6 +98,12 @@ def test_records_with_hashed_columns_are_compared_as_features(tmp_path, run):
         assert found["models"]["linear"]["synthetic"] > 0.9
 
 
+def test_no_page_is_written_into_a_release(tmp_path):
+    (tmp_path / "certificate.json").touch()
+    words = ["compare", "real.csv", "made.csv", "--html", str(tmp_path / "page.html")]
+    assert "outside of any release" in str(CliRunner().invoke(app, words).exception)
+
+
 def test_synthetic_records_of_what_protects_nobody_are_said_to_be(tmp_path):
     schema = make_schema()
     x, y = make_data(schema, 60)

@@ -100,6 +100,23 @@ def test_raw_records_are_predicted_to_a_file(table, tmp_path, ending):
     run(*words, "--replace")
 
 
+@pytest.mark.parametrize("name", ["unlabelled.csv", "r/predicted.csv"])
+def test_no_input_is_overwritten_and_no_release_is_added_to(table, name):
+    folder, *_ = table
+    before = (folder / "unlabelled.csv").read_bytes()
+    words = ("predict", folder / "m.safetensors", folder / "unlabelled.csv", "--out", folder / name)
+    said = run(*words, "--replace", code=1)
+    assert "another file than INPUT" in said or "outside of any release" in said
+    assert (folder / "unlabelled.csv").read_bytes() == before
+    assert not (folder / "r/predicted.csv").exists()
+
+
+def test_what_a_certificate_says_is_shown_as_its_word_alone(table):
+    made = privmix.Release(table[0] / "r")
+    for shown in (repr(made), made._repr_html_(), made.certificate._repr_html_()):
+        assert "as its certificate says" in shown
+
+
 def test_evaluation_tells_of_every_class(table):
     folder, *_ = table
     words = ("evaluate", folder / "m.safetensors", folder / "t.csv", "--label", "label")

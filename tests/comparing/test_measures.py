@@ -119,3 +119,11 @@ def test_a_column_of_many_categories_is_compared_by_the_commonest():
     tables = [table(seed, 1500).append_column("code", pa.array(codes[seed])) for seed in range(3)]
     same, other = (compare(tables[0], made, "died")["columns"]["code"] for made in tables[1:])
     assert same["likeness"] > 0.9 > 0.6 > other["likeness"]
+
+
+def test_a_column_that_hardly_varies_hides_no_copies(rng):
+    real = table(0)
+    still = 1e-8 * rng.standard_normal(len(real))
+    copies = real.append_column("still", pa.array(still + 1e-5 * rng.standard_normal(len(real))))
+    found = compare(real.append_column("still", pa.array(still)), copies, "died")
+    assert found["nearest"]["share_nearer"] > 0.4

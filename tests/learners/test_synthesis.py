@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from threadpoolctl import threadpool_limits
 
 import privmix
 from builders import make_data, make_plan, make_schema
@@ -389,6 +390,19 @@ def test_one_seed_gives_the_same_bits_and_another_does_not(tmp_path):
     assert one.features.tobytes() == same.features.tobytes()
     assert one.labels.tobytes() == same.labels.tobytes()
     assert one.features.tobytes() != other.features.tobytes()
+
+
+def test_bits_do_not_depend_on_the_number_of_threads(tmp_path, rng):
+    x, y = rng.standard_normal((600, 200)), np.arange(600) % 3
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    schema = make_schema(3, 200, 600)
+    plan = planned(schema, "hybrid", LITTLE_NOISE, ())
+    made = privmix.release(x, y, plan, out=tmp_path / "r", test_seed=0)
+    drawn = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            drawn.append(privmix.synthesize(made, 300).features)
+    np.testing.assert_array_equal(*drawn)
 
 
 def test_records_come_in_runs_that_do_not_depend_on_how_many_follow(tmp_path):

@@ -73,6 +73,10 @@ def compare_command(
 
     if html is not None and html.exists():
         _validate.fail("--html", "a new file", f"{html}, which exists")
+    if html is not None:
+        if not html.absolute().parent.is_dir():
+            _validate.fail("--html", "a file in an existing folder", str(html))
+        _validate.outside_releases("--html", html)
     facts = None if schema is None else read_schema(schema)
     records = read_columns(real, label, facts)
     ERR.print(WARNING, markup=False)

@@ -85,6 +85,9 @@ def predict_command(
     if out.is_dir() or not out.absolute().parent.is_dir() or (out.exists() and not replace):
         allowed = "a new file in an existing folder; --replace replaces one"
         _validate.fail("--out", allowed, str(out))
+    if any(out.exists() and given.exists() and out.samefile(given) for given in (source, model)):
+        _validate.fail("--out", "another file than INPUT and MODEL", str(out))
+    _validate.outside_releases("--out", out)
     opened = load_model(model, device=device or "cpu")
     if opened.private_ is False:
         ERR.print(f"{NOT_PRIVATE}: this model protects nobody", markup=False)
@@ -127,7 +130,12 @@ def predict_command(
         _validate.fail("--out", "a file in a writable folder", f"{out}: {error.strerror}")
     finally:
         temporary.unlink(missing_ok=True)
-    result = {"predictions": str(out), "num_records": table.num_rows, "private": opened.private_}
+    result = {
+        "predictions": str(out),
+        "num_records": table.num_rows,
+        "model_private": opened.private_,
+        "note": "the predictions reveal INPUT's records: they are not private",
+    }
     if as_json:
         print_json(result)
     else:

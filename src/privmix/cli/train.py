@@ -91,8 +91,7 @@ def train_command(
         _validate.fail("--out", "a file in an existing folder", str(out))
     if out.exists() and not replace:
         _validate.fail("--out", "a new file; --replace replaces one", str(out))
-    if any((parent / "certificate.json").exists() for parent in out.absolute().parents):
-        _validate.fail("--out", "a file outside of any release, which it would break", str(out))
+    _validate.outside_releases("--out", out)
     if class_texts is None and extractor is not None:
         _validate.fail(
             "--extractor", "nothing without --class-texts, whose texts it encodes", extractor

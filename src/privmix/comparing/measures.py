@@ -30,6 +30,7 @@ WARNING = (
     "for the data holder's eyes only: these figures are computed from the records, without privacy"
 )
 _MOST_RECORDS = 4000
+_STILL = 0.01  # of the synthetic spread
 _MOST_CATEGORIES = 30
 _MOST_CORRELATED = 200
 _MISSING = "(missing)"
@@ -57,13 +58,21 @@ class _Encoding:
     columns: tuple[tuple[str, float, float, tuple[str, ...] | None], ...]
 
     @classmethod
-    def of(cls, table: pa.Table, names: list[str]) -> _Encoding:
+    def of(cls, table: pa.Table, names: list[str], other: pa.Table) -> _Encoding:
+        """Scale numbers by their spread.
+
+        Columns that vary much less in ``table`` than in ``other`` are left out: in units of their spread
+        they would be most of any distance, and hide copies.
+        """
         columns: list[tuple[str, float, float, tuple[str, ...] | None]] = []
         for name in names:
             values = _values(table[name])
             if values.dtype.kind == "f":
                 there = values[np.isfinite(values)]
-                middle, spread = (there.mean(), there.std()) if there.size else (0.0, 0.0)
+                middle = there.mean() if there.size else 0.0
+                spread = _spread(values)
+                if spread < _STILL * _spread(_values(other[name])):
+                    spread = np.inf
                 columns.append((name, float(middle), float(spread) or 1.0, None))
             else:
                 found, counts = np.unique(values, return_counts=True)
@@ -119,7 +128,7 @@ def compare(real: pa.Table, synthetic: pa.Table, label: str, *, seed: int = 0) -
     synthetic = _sample(synthetic, _MOST_RECORDS, random)
     half = real.num_rows // 2
     seen, held = real.slice(0, half), real.slice(half)
-    encoding = _Encoding.of(real, names)
+    encoding = _Encoding.of(real, names, synthetic)
     x_seen, x_held, x_made = (encoding.encode(table) for table in (seen, held, synthetic))
     return {
         "warning": WARNING,
@@ -151,6 +160,11 @@ def _values(column: pa.ChunkedArray) -> Values:
         return np.asarray(numbers.to_numpy(), dtype=np.float64)
     texts = [_MISSING if value is None else str(value) for value in column.to_pylist()]
     return np.array(texts, dtype=str)
+
+
+def _spread(values: Values) -> float:
+    there = values[np.isfinite(values)] if values.dtype.kind == "f" else np.empty(0)
+    return float(there.std()) if there.size else 0.0
 
 
 def _likeness(real: pa.ChunkedArray, synthetic: pa.ChunkedArray) -> dict[str, Any]:

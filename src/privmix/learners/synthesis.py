@@ -41,6 +41,7 @@ from privmix.learners.regression import REGRESSION_DESIGNS
 from privmix.learners.round_model import round_model
 from privmix.preprocess import Preprocessor
 from privmix.preprocess.inverse import Inverse, radii
+from privmix.running.resources import one_blas_thread
 from privmix.schema import Target
 from privmix.schema.table import TableSchema
 
@@ -222,6 +223,7 @@ def synthesize(
     """
     source = Synthesizer(release, seed=seed, class_prior=class_prior, label=label)
     chunks = list(source.chunks(num_records))
+    num_records = sum(len(chunk.labels) for chunk in chunks)
     tables = [chunk.table for chunk in chunks if chunk.table is not None]
     return SyntheticRecords(
         labels=np.concatenate([chunk.labels for chunk in chunks]),
@@ -259,7 +261,8 @@ class Synthesizer:
         self._table = getattr(getattr(self.release, "schema", None), "table", None)
         self._classes = np.array(self.release.classes)
         self._prior_source: str | None = None
-        self._model = self._estimated(class_prior)
+        with one_blas_thread():  # so that bits do not depend on how many there are
+            self._model = self._estimated(class_prior)
         several = self._target in ("multilabel", "soft") or len(self.release.classes) > 1
         outputs = tuple(map(str, self.release.classes))
         self.names = (label,) if self._target == "class" else outputs if several else (label,)
@@ -282,7 +285,8 @@ class Synthesizer:
         self._lengths: Lengths = "known"
         self._thresholds: NDArray[np.float64] | None = None
         self._decoder: TableDecoder | None = None
-        self._prepare()
+        with one_blas_thread():
+            self._prepare()
 
     def _estimated(self, prior: ArrayLike | str | None) -> ClassModel | TargetModel:
         release = self.release
@@ -380,16 +384,20 @@ class Synthesizer:
 
     def chunks(self, num_records: int) -> Iterator[Chunk]:
         """Yield stretches of records, at most 4,096 at a time, ``num_records`` in all."""
-        _validate.size("num_records", num_records)
+        num_records = _validate.size("num_records", num_records)
         for number, start in enumerate(range(0, num_records, _CHUNK)):
-            count = min(_CHUNK, num_records - start)
-            random = np.random.Generator(np.random.PCG64([self.seed, number]))
-            mixed, labels = self._model.draw(count, random)
-            vectors = self._undo(mixed)
-            table = None
-            if self._decoder is not None:
-                table = self._decoder.decode(vectors, self._groups(labels, self._num_groups))
-            yield Chunk(vectors.astype(np.float32), self._labelled(labels), table)
+            with one_blas_thread():
+                chunk = self._chunk(number, min(_CHUNK, num_records - start))
+            yield chunk
+
+    def _chunk(self, number: int, count: int) -> Chunk:
+        random = np.random.Generator(np.random.PCG64([self.seed, number]))
+        mixed, labels = self._model.draw(count, random)
+        vectors = self._undo(mixed)
+        table = None
+        if self._decoder is not None:
+            table = self._decoder.decode(vectors, self._groups(labels, self._num_groups))
+        return Chunk(vectors.astype(np.float32), self._labelled(labels), table)
 
     @property
     def feature_names(self) -> tuple[str, ...]:

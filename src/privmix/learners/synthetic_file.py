@@ -34,8 +34,7 @@ def check_target(path: Path) -> None:
         _validate.fail("--out", f"a file that ends in {', '.join(SUFFIXES)}", path.name)
     if not path.absolute().parent.is_dir():
         _validate.fail("--out", "a file in an existing folder", str(path))
-    if any((parent / "certificate.json").exists() for parent in path.absolute().parents):
-        _validate.fail("--out", "a file outside of any release, which it would break", str(path))
+    _validate.outside_releases("--out", path)
     for taken in (path, sidecar_path(path)):
         if taken.exists():
             _validate.fail("--out", "a new file", f"{taken}, which exists")

@@ -29,6 +29,8 @@ from privmix.publishing.sealing import Sealable
 from privmix.schema import Schema
 
 FILE_NAME = "certificate.json"
+# What is shown of a certificate that nothing was checked of.
+UNVERIFIED = "as its certificate says: privmix verify checks it"
 SIGNATURE_NAME = "certificate.json.sig"  # of the certificate's bytes, so no file that it lists
 
 _LIBRARIES = ("privmix", "cryptography", "numba", "numpy", "pyarrow", "scipy")
@@ -199,7 +201,7 @@ class Certificate(Sealable):
     def _repr_html_(self) -> str:
         """Show the certificate in a notebook."""
         facts = {
-            "guarantee": self.statement,
+            "guarantee": f"{self.statement}, {UNVERIFIED}",
             "design": self.mechanism.design,
             "rows": self.mechanism.num_mixtures,
             "private": self.private,

@@ -21,7 +21,7 @@ from privmix.planning.notebook import facts_html
 from privmix.planning.plan import ReleasePlan, record_facts
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.preprocess import Preprocessor
-from privmix.publishing.certificate import FILE_NAME, Certificate
+from privmix.publishing.certificate import FILE_NAME, UNVERIFIED, Certificate
 from privmix.publishing.folder import (
     COMPONENTS,
     WEIGHTS,
@@ -359,7 +359,7 @@ class Release(Table):
         c = self.certificate
         return (
             f"Release({str(self.folder)!r}, design={self.design!r}, "
-            f"rows={c.mechanism.num_mixtures}, {c.statement})"
+            f"rows={c.mechanism.num_mixtures}, {c.statement}, {UNVERIFIED})"
         )
 
     def _repr_html_(self) -> str:
@@ -373,7 +373,7 @@ class Release(Table):
                 "rows": c.mechanism.num_mixtures,
                 "features of a row": self.num_features,
                 "classes": len(self.classes),
-                "guarantee": c.statement,
+                "guarantee": f"{c.statement}, {UNVERIFIED}",
                 "certificate": self.certificate_digest,
             },
         )
