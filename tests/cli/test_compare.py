@@ -129,7 +129,9 @@ def test_one_of_several_labels_is_compared_and_no_other_is_ignored(tmp_path, rng
     x, y = rng.standard_normal((60, 3)), rng.integers(2, size=(60, 2))
     plan = make_plan(schema, "signed", 1.0, num_mixtures=400, mix_size=30)
     release(x, y, plan, out=tmp_path / "r")
-    pd.DataFrame(np.hstack([x, y]), columns=["x0", "x1", "x2", "a", "b"]).to_parquet(tmp_path / "real.parquet")
+    pd.DataFrame(np.hstack([x, y]), columns=["x0", "x1", "x2", "a", "b"]).to_parquet(
+        tmp_path / "real.parquet"
+    )
     words = ["compare", str(tmp_path / "real.parquet"), str(tmp_path / "r"), "--json", "--label"]
     found = json.loads(run(*words, "a").stdout)
     assert set(found["columns"]) == {"x0", "x1", "x2", "b"} and found["classes"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -81,8 +81,7 @@ def read_columns(
     """
     table = _read(path, label, schema, keys)
     if label not in table.column_names:
-        known = not is_delimited(path)  # else the first line may be a record
-        fail_column("--label", str(path), table.column_names, label, known)
+        _fail_label(path, table.column_names, label)
     return _typed(_expanded(path, table, label), label, schema)
 
 
@@ -103,10 +102,15 @@ def read_synthetic(
     names = table.column_names
     own = label if label in names else _label_beside(path)
     if own not in names:
-        fail_column("--label", str(path), names, label, known=True)
+        _fail_label(path, names, label)
     table = _as_texts(table, path, {own if name == label else name for name in texts})
     renamed = table.rename_columns([label if name == own else name for name in names])
     return _typed(_expanded(path, renamed, label), label, schema)
+
+
+def _fail_label(path: Path, names: list[str], label: str) -> NoReturn:
+    known = not is_delimited(path)  # else the first line may be a record
+    fail_column("--label", str(path), names, label, known)
 
 
 def protects_nobody(path: Path) -> bool:

@@ -21,7 +21,7 @@ from privmix.clipping import clipped
 from privmix.features.applying import apply_extractor
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.feature_names import check_names, names_of
-from privmix.planning.notebook import facts_html
+from privmix.markup import facts_html
 from privmix.preprocess import Preprocessor
 from privmix.publishing.release import Release, Table
 from privmix.schema import Target
