@@ -182,6 +182,13 @@ def delta(position: str, value: object) -> float:
     return real(position, value, at_least=1e-300, below=1.0)
 
 
+def name(position: str, value: object) -> str:
+    """Return a name: text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        fail(position, "a name, text that is not empty", repr(value))
+    return value
+
+
 def one_of(position: str, value: object, allowed: Iterable[str]) -> str:
     """Return ``value`` if it is one of ``allowed``, or fail listing them."""
     names = list(allowed)

@@ -7,7 +7,7 @@ have no escapes: they must be constants of this library, and :func:`element` ref
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import NamedTuple, TypeAlias, Union
 
@@ -74,6 +74,19 @@ def page(title: str, head: Iterable[Element], body: Iterable[Content]) -> str:
         lang="en",
     )
     return f"<!doctype html>\n{root.render()}\n"
+
+
+def facts_html(title: str, facts: Mapping[str, object]) -> str:
+    """Return a table of facts as HTML: how objects show themselves in a notebook."""
+    rows = [
+        element(
+            "tr",
+            element("th", name, style="text-align:left"),
+            element("td", str(value)),
+        )
+        for name, value in facts.items()
+    ]
+    return element("table", element("caption", title), rows).render()
 
 
 def markdown(text: str) -> str:

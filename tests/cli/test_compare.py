@@ -121,3 +121,29 @@ def test_synthetic_records_of_what_protects_nobody_are_said_to_be(tmp_path):
         if nobody:
             (tmp_path / "tested.npz.json").unlink()  # nothing is said where nothing is known
             assert said not in run("compare", tmp_path / "real.npz", made, "--json").stderr
+
+
+def test_one_of_several_labels_is_compared_and_no_other_is_ignored(tmp_path, rng):
+    facts = {"num_features": 3, "num_records": 60, "feature_clip_norm": 1.0, "max_labels": 2}
+    schema = privmix.Schema(classes=["a", "b"], target="multilabel", **facts)
+    x, y = rng.standard_normal((60, 3)), rng.integers(2, size=(60, 2))
+    plan = make_plan(schema, "signed", 1.0, num_mixtures=400, mix_size=30)
+    release(x, y, plan, out=tmp_path / "r")
+    pd.DataFrame(np.hstack([x, y]), columns=["x0", "x1", "x2", "a", "b"]).to_parquet(
+        tmp_path / "real.parquet"
+    )
+    words = ["compare", str(tmp_path / "real.parquet"), str(tmp_path / "r"), "--json", "--label"]
+    found = json.loads(run(*words, "a").stdout)
+    assert set(found["columns"]) == {"x0", "x1", "x2", "b"} and found["classes"]
+    for wrong, told in ((["a", "--label", "b"], "got a, b"), (["no such"], "x0, x1, x2, a, b")):
+        error = str(CliRunner().invoke(app, words + wrong).exception)
+        assert error.startswith("--label: ") and told in error
+
+
+def test_arrays_are_named_as_release_names_them(tmp_path, rng):
+    x, y = rng.standard_normal((60, 3)), rng.integers(2, size=60)
+    np.savez(tmp_path / "real.npz", x=x, y=y)
+    np.savez(tmp_path / "made.npz", features=x, labels=y)
+    words = ["compare", tmp_path / "real.npz", tmp_path / "made.npz", "--json"]
+    found = json.loads(run(*words, "--features-key", "x", "--label-key", "y").stdout)
+    assert set(found["columns"]) == {"x0", "x1", "x2"}

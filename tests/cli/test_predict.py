@@ -14,7 +14,7 @@ from builders import make_data, make_schema
 from privmix import InvalidInputError, Schema, plan_release, release
 from privmix.cli import app
 from privmix.features import get_extractor, make_extractor
-from privmix.planning.notebook import facts_html
+from privmix.markup import facts_html
 
 TABLE = {
     "columns": [
@@ -154,10 +154,12 @@ def test_rows_of_two_tables_are_asked_of_a_table(table):
     np.testing.assert_array_equal(sums.filter(like="x").to_numpy(), made.tables[0].features)
 
 
+@pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
 def test_notebooks_show_escaped_facts(table):
     folder, model, *_ = table
     made = privmix.Release(folder / "r")
-    for shown in (made, made.certificate, made.certificate.to_plan(), model):
+    plan = made.certificate.to_plan()
+    for shown in (made, made.certificate, plan, plan.data_schema, model, made.synthesize(9)):
         assert shown._repr_html_().startswith("<table>")
     assert facts_html("<b>", {"<i>": "<script>"}).count("<script>") == 0
 

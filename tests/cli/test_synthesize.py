@@ -105,11 +105,33 @@ def test_bad_arguments_leave_nothing_behind(release, tmp_path, words):
     assert not (release.folder / "a.csv").exists()
 
 
+def test_links_to_nothing_are_no_new_files_and_are_seen_before_anything_is_drawn(
+    release, tmp_path, monkeypatch
+):
+    def refuse(*_, **__):
+        raise AssertionError("drawn")
+
+    monkeypatch.setattr("privmix.learners.synthesis.Synthesizer.__init__", refuse)
+    for name in ("a.csv", "b.csv.json"):
+        (tmp_path / name).symlink_to(tmp_path / "nowhere")
+        out = tmp_path / name.removesuffix(".json")
+        told = str(run("synthesize", release.folder, "--num-records", 10, "--out", out).exception)
+        assert told.startswith("--out: expected a new file, got") and name in told
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_labels_without_a_name_are_refused(release, tmp_path):
+    words = ("--num-records", 10, "--out", tmp_path / "a.csv", "--label", "")
+    told = str(run("synthesize", release.folder, *words).exception)
+    assert told == "label: expected a name, text that is not empty, got ''"
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("prior", ["[1,", "much", "1,,3", "[" * 100_000, f"[1{'0' * 400}]"])
 def test_a_wrong_prior_is_told_all_that_are_accepted(release, tmp_path, prior):
     words = ("--num-records", 10, "--out", tmp_path / "a.csv", "--class-prior", prior)
     told = str(run("synthesize", release.folder, *words).exception)
-    assert "counts, estimated, equal, or numbers, one a class" in told
+    assert "counts, estimated, uniform, or numbers, one a class" in told
     assert len(told) < 300
 
 
@@ -135,7 +157,7 @@ def test_synthetic_labels_may_have_another_name_than_the_records(
         made.with_name(made.name + ".json").unlink()
         assert run("compare", real, made, "--label", "died", "--json").exit_code == 0
     wrong = run("compare", made, real, "--label", own or "label", "--json")
-    assert "label: expected a column" in str(wrong.exception)
+    assert "--label: missing column" in str(wrong.exception)
 
 
 def test_records_are_compared_with_a_file_or_a_release(release, tmp_path):

@@ -6,12 +6,14 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
 import privmix
 from privmix.comparing.measures import WARNING, compare
 from privmix.comparing.page import to_html, to_text
+from privmix.comparing.sources import read_columns, read_pair
 
 EVIL = "<script>alert(1)</script>"
 
@@ -91,8 +93,6 @@ def test_what_cannot_be_compared_is_refused(real, made, label):
 
 
 def test_files_of_every_kind_are_read(tmp_path):
-    from privmix.comparing.sources import read_columns
-
     x, y = np.arange(6, dtype=np.float32).reshape(3, 2), np.array([0, 1, 0])
     np.savez(tmp_path / "a.npz", features=x, labels=y)
     vectors = pa.table({"features": pa.array(x.tolist()), "label": y})
@@ -127,3 +127,87 @@ def test_a_column_that_hardly_varies_hides_no_copies(rng):
     copies = real.append_column("still", pa.array(still + 1e-5 * rng.standard_normal(len(real))))
     found = compare(real.append_column("still", pa.array(still)), copies, "died")
     assert found["nearest"]["share_nearer"] > 0.4
+    assert found["still"] == ["still"]
+    for told in (to_text(found), to_html(found)):
+        assert "Columns left out" in told and "hardly varies in the records" in told
+
+
+def test_columns_that_nothing_is_compared_by_are_named():
+    found = compare(table(0), table(1).drop_columns(["income"]), "died")
+    assert (found["left_out"], found["still"]) == (["income"], [])
+    for told in (to_text(found), to_html(found)):
+        assert "income" in told and "not among the synthetic ones" in told
+    assert "Columns left out" not in to_text(compare(table(0), table(1), "died"))
+
+
+def codes(seed: int) -> pa.Table:
+    """Categories that look like numbers, some of them missing, as texts."""
+    rng = np.random.default_rng(seed)
+    age = rng.normal(50, 9, 200)
+    zone = [None if i % 20 == 0 else f"0{i % 3}" for i in rng.integers(0, 300, 200)]
+    return pa.table({"zone": zone, "age": age, "died": np.where(age > 50, "01", "00")})
+
+
+@pytest.mark.parametrize("ends", [("csv", "parquet"), ("parquet", "csv"), ("csv", "csv")])
+def test_categories_that_look_like_numbers_are_texts_where_either_side_says_so(tmp_path, ends):
+    sides = [tmp_path / f"{name}.{end}" for name, end in zip(("real", "made"), ends, strict=True)]
+    for seed, path in enumerate(sides):
+        write = pa_csv.write_csv if path.suffix == ".csv" else pq.write_table
+        write(codes(seed), path)
+    if ends == ("csv", "csv"):  # of numbers alone nobody knows; one other category tells
+        with sides[0].open("a") as file:
+            file.write('"A1",50.5,"unknown"\n')
+    found = compare(*read_pair(*sides, "died"), "died")
+    assert found["columns"]["zone"]["kind"] == "categorical"
+    assert found["columns"]["zone"]["likeness"] > 0.85
+    assert {"00", "01"} <= set(found["classes"]), found["classes"]
+
+
+def test_categories_of_a_schema_are_texts_in_a_csv_file_of_synthetic_records(tmp_path):
+    columns = [
+        {"name": "zone", "type": "categorical", "categories": ["00", "01", "02"]},
+        {"name": "age", "type": "numeric", "lower": 0, "upper": 100},
+    ]
+    facts = {"classes": ["00", "01"], "num_records": 200, "table": {"columns": columns}}
+    schema = privmix.Schema.from_json(json.dumps(facts))
+    for seed, name in enumerate(("real", "made")):
+        pa_csv.write_csv(codes(seed), tmp_path / f"{name}.csv")
+    records, made = read_pair(tmp_path / "real.csv", tmp_path / "made.csv", "died", schema)
+    assert set(made["zone"].to_pylist()) == {"00", "01", "02", None}
+    assert set(made["died"].to_pylist()) == {"00", "01"} == set(records["died"].to_pylist())
+
+
+def test_synthetic_labels_of_another_name_are_texts_as_the_records_are(tmp_path):
+    pq.write_table(codes(0), tmp_path / "real.parquet")
+    named = codes(1).rename_columns(["zone", "age", "label"])
+    pa_csv.write_csv(named, tmp_path / "made.csv")
+    _, made = read_pair(tmp_path / "real.parquet", tmp_path / "made.csv", "died")
+    assert set(made["died"].to_pylist()) == {"00", "01"}
+
+
+def test_arrays_of_any_name_are_read_and_those_that_are_there_are_told(tmp_path):
+    x, y = np.arange(6.0).reshape(3, 2), np.array([0, 1, 0])
+    np.savez(tmp_path / "a.npz", x=x, y=y)
+    found = read_columns(tmp_path / "a.npz", "label", keys=("x", "y"))
+    assert found["x1"].to_pylist() == [1, 3, 5] and found["label"].to_pylist() == [0, 1, 0]
+    with pytest.raises(
+        privmix.InvalidInputError, match=r"--features-key: .*: x, y, got 'features'"
+    ):
+        read_columns(tmp_path / "a.npz", "label")
+    pq.write_table(table(0), tmp_path / "a.parquet")
+    with pytest.raises(privmix.InvalidInputError, match=r"--features-key, .* except for an \.npz"):
+        read_columns(tmp_path / "a.parquet", "died", keys=("x", "y"))
+
+
+def test_several_labels_are_refused_unless_each_has_a_column(tmp_path):
+    x, y = np.eye(3), np.eye(3, dtype=int)
+    np.savez(tmp_path / "a.npz", features=x, labels=y)
+    vectors = pa.table({"features": pa.array(x.tolist()), "label": pa.array(y.tolist())})
+    pq.write_table(vectors, tmp_path / "a.parquet")
+    for end in ("npz", "parquet"):
+        with pytest.raises(privmix.InvalidInputError, match="a column for each, .* by --label"):
+            read_columns(tmp_path / f"a.{end}", "label")
+    pq.write_table(pa.table({"x0": [1.0], "a": [0], "b": [1]}), tmp_path / "b.parquet")
+    with pytest.raises(privmix.InvalidInputError, match="x0, a, b"):
+        read_columns(tmp_path / "b.parquet", "label")
+    assert read_columns(tmp_path / "b.parquet", "a").column_names == ["x0", "a", "b"]

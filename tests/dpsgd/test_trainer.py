@@ -104,6 +104,9 @@ def test_it_learns(kind, tmp_path):
     )  # fmt: skip
     trained = fit(images, labels, plan, model=model, out=tmp_path / "m", test_seed=1)
     assert np.mean(trained.predict(images) == labels) > 0.6  # chance is a third
+    assert trained.score(images, labels) == np.mean(trained.predict(images) == labels)
+    with pytest.raises(InvalidInputError, match=r"labels\[1\]: expected a label"):
+        trained.score(images[:2], [0, np.nan])
 
 
 @pytest.mark.parametrize("kind", ["head", "network"])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from privmix import InvalidInputError, Schema, bound_records
-from privmix.inputs.labels import match_labels
+from privmix.inputs.labels import match_labels, refuse_missing
 
 
 @pytest.mark.parametrize(
@@ -104,3 +104,26 @@ def test_polars_integers_beyond_64_bits_are_refused():
         bound_records(wide.to_frame(), ["a", "a"], schema)
     with pytest.raises(InvalidInputError, match=f"units: {words}"):
         bound_records(np.eye(2)[:, :1], ["a", "a"], schema, units=wide)
+
+
+@pytest.mark.parametrize(
+    ("labels", "position"),
+    [
+        ([0.0, np.nan], "1"),
+        (["a", None], "1"),
+        (["a", np.nan, None], "1"),
+        (pd.Series([1, None], dtype="Int64"), "1"),
+        (pd.Series(["a", None], dtype="string"), "1"),
+        (pd.Series([pd.Timestamp(0), pd.NaT]).astype(object), "1"),
+        (pl.Series([1, None]), "1"),
+        ([[0.0, 1.0], [np.nan, 1.0]], "1, 0"),
+    ],
+)
+def test_missing_labels_are_refused_by_position(labels, position):
+    with pytest.raises(InvalidInputError, match=rf"^labels\[{position}\]: expected a label"):
+        refuse_missing(labels)
+
+
+@pytest.mark.parametrize("labels", [[], [0, 1], ["a", ""], [1.0, np.inf], [True], [[0, 1]]])
+def test_labels_that_are_there_are_not_missing(labels):
+    refuse_missing(labels)

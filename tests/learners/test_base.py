@@ -5,6 +5,7 @@ import privmix
 from builders import make_data, make_plan, make_schema
 from privmix import InvalidInputError, NoiseAwareClassifier, Release, release
 from privmix.clipping import clipped
+from privmix.learners.base import Scored
 
 LEARNERS = [
     getattr(privmix, name) for name in privmix.__all__ if name.endswith(("Classifier", "Regressor"))
@@ -53,3 +54,26 @@ def test_a_model_clips_test_records_as_the_release_clipped_its_own(tmp_path):
     scores = model.decision_function(x)
     np.testing.assert_allclose(model.decision_function(100 * x), scores)
     assert not np.allclose(model.decision_function(x / 2), scores)
+
+
+@pytest.mark.parametrize("missing", [np.nan, None])
+def test_a_missing_label_is_named_before_anything_is_scored(tmp_path, missing):
+    plan = make_plan(make_schema(num_features=4), "stratified", 8.0, rows_per_class=20)
+    x, y = make_data(plan.data_schema, 60)
+    release(x, y, plan, out=tmp_path / "r")
+    model = NoiseAwareClassifier().fit(tmp_path / "r")
+    right = model.predict(x) == y
+    assert model.score(x, y) == right.mean()
+    weights = np.arange(60)
+    assert model.score(x, y, sample_weight=weights) == pytest.approx(
+        np.average(right, weights=weights)
+    )
+    wrong = y.astype(object)
+    wrong[7] = missing
+    with pytest.raises(InvalidInputError, match=r"labels\[7\]: expected a label in every record"):
+        model.score(x, wrong)
+
+
+@pytest.mark.parametrize("learner", [*LEARNERS, privmix.dpsgd.DPMixClassifier])
+def test_every_learner_scores_in_this_way(learner):
+    assert learner.score is Scored.score

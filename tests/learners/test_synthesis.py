@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -18,8 +19,9 @@ from privmix.features.decoding import TableDecoder
 from privmix.features.pixels import PixelExtractor
 from privmix.features.tabular import TabularExtractor
 from privmix.learners import adaptive
-from privmix.learners.synthesis import Chunk, Synthesizer, arrow_table
+from privmix.learners.synthesis import Synthesizer
 from privmix.learners.synthetic_file import write_synthetic
+from privmix.learners.synthetic_records import Chunk, arrow_table
 from privmix.planning.plan import ReleasePlan
 from privmix.planning.solve import width_after
 from privmix.preprocess import Center, ClassCounts, Intercept, RandomProjection, UnitNorm
@@ -421,7 +423,7 @@ def test_no_record_is_needed(tmp_path):
     assert np.array_equal(privmix.synthesize(copied, 50).features, due)
 
 
-def test_class_shares_are_counted_estimated_equal_or_given(tmp_path):
+def test_class_shares_are_counted_estimated_uniform_or_given(tmp_path):
     schema = make_schema(num_records=3000)
     x, y = make_data(schema, 6000)
     keep = (np.arange(6000) % 10 == 0) | (y != 0)
@@ -436,9 +438,10 @@ def test_class_shares_are_counted_estimated_equal_or_given(tmp_path):
     given = privmix.synthesize(release, 1000, class_prior=[1, 1, 2])
     assert np.abs(np.bincount(given.labels) - [250, 250, 500]).max() <= 1
     assert given.facts.class_prior == "given"
-    equal = privmix.synthesize(release, 999, class_prior="equal")
-    assert np.abs(np.bincount(equal.labels) - 333).max() <= 1
-    for wrong in ([1, 2], [0, 0, 0], [1, -1, 2], [1, np.nan, 1], "counts", "no"):
+    uniform = privmix.synthesize(release, 999, class_prior="uniform")
+    assert np.abs(np.bincount(uniform.labels) - 333).max() <= 1
+    assert uniform.facts.class_prior == "uniform"  # as learners call it
+    for wrong in ([1, 2], [0, 0, 0], [1, -1, 2], [1, np.nan, 1], "counts", "no", "equal"):
         with pytest.raises(privmix.InvalidInputError, match="class_prior"):
             privmix.synthesize(release, 10, class_prior=wrong)
 
@@ -560,3 +563,37 @@ def test_what_is_no_seed_or_prior_is_named(tmp_path, options, words):
     release = make_release(tmp_path, "stratified", sampling_prob=1.0)[0]
     with pytest.raises(privmix.InvalidInputError, match=words):
         privmix.synthesize(release, 10, **options)
+
+
+def test_a_column_with_the_labels_name_is_told_how_to_call_them(tmp_path):
+    facts = {"feature_names": ["label", "x1"], "num_features": 2, "feature_clip_norm": 1.0}
+    schema = privmix.Schema(classes=[0, 1], num_records=60, **facts)
+    plan = planned(schema, "stratified", LITTLE_NOISE, (), sampling_prob=1.0)
+    x, y = np.eye(2)[np.arange(60) % 2], np.arange(60) % 2
+    release = privmix.release(pd.DataFrame(x, columns=["label", "x1"]), y, plan, out=tmp_path / "r")
+    made = privmix.synthesize(release, 20)
+    assert made.features.shape == (20, 2)  # arrays have no names
+    with pytest.raises(privmix.InvalidInputError, match=r"^label: .*--label.* got 'label'"):
+        made.to_arrow()
+    assert privmix.synthesize(release, 20, label="y").to_arrow().column_names == [
+        "label",
+        "x1",
+        "y",
+    ]
+    for empty in ("", " ", None):
+        with pytest.raises(privmix.InvalidInputError, match="label: expected a name"):
+            privmix.synthesize(release, 20, label=empty)
+
+
+def test_records_show_what_they_are_and_none_of_themselves(tmp_path):
+    release, *_ = make_release(tmp_path, "stratified", sampling_prob=1.0)
+    made = privmix.synthesize(release, 50)
+    for shown in (repr(made), str(made), made._repr_html_()):
+        assert len(shown) < 1000 and "NOT PRIVATE" in shown and "privmix verify" in shown
+        assert "release-stratified" in shown and "array" not in shown
+    assert "records: 50" in repr(made) and "features: 5" in repr(made)
+    checked = replace(
+        made, facts=made.facts.model_copy(update={"verified": True, "release": "<b>\x1b"})
+    )
+    assert "privmix verify" not in repr(checked)
+    assert "\x1b" not in repr(checked) and "<b>" not in checked._repr_html_()

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from privmix import InvalidInputError, Schema
@@ -54,3 +57,32 @@ def test_missing_bounds_are_an_error(missing):
 def test_errors_in_a_file_name_the_file():
     with pytest.raises(InvalidInputError, match=r"my\.json: expected valid JSON"):
         Schema.from_json("{", position="my.json")
+
+
+def test_a_schema_shows_itself_in_short():
+    many = Schema(**(GOOD | {"classes": range(1000)}))
+    for shown in (repr(many), str(many), f"{many}", many._repr_html_()):
+        assert len(shown) < 800 and "1000 in all" in shown and "999" not in shown
+    assert "features: 3" in repr(many) and "classes: 0, 1" in repr(many)
+    column = {"name": "age", "type": "numeric", "lower": 0.0, "upper": 9.0}
+    classes = ["<b>", "a\x1b[2J\n"]
+    table = Schema.from_json(
+        json.dumps({"classes": classes, "num_records": 9, "table": {"columns": [column]}})
+    )
+    assert "columns: 1" in repr(table) and "<b>" not in table._repr_html_()
+    assert repr(table).isprintable()
+
+
+def test_a_frame_of_texts_is_told_what_to_state():
+    """Categories of pandas are found in the records: no type states them."""
+    frame = pd.DataFrame({"age": [1.0], "town": ["secret"], "ward": ["hidden"], "y": [1]})
+    given = {"classes": [0, 1], "num_records": 9, "feature_clip_norm": 1.0}
+    for texts in (frame, frame.astype({"town": "category"})):
+        with pytest.raises(InvalidInputError) as caught:
+            Schema.from_dataframe(texts, label="y", **given)
+        told = str(caught.value)
+        assert told.startswith("column town: ") and "1 more" in told
+        assert "'name': 'town', 'type': 'categorical', 'categories'" in told
+        assert "secret" not in told and "hidden" not in told
+    with pytest.raises(InvalidInputError, match="label: expected a name"):
+        Schema.from_dataframe(frame.rename(columns={"y": ""}), label="", **given)

@@ -56,7 +56,7 @@ ORDER = [
 CONVENIENCE = {
     "publishing/release.py": {
         "privmix.learners.synthesis.Prior",
-        "privmix.learners.synthesis.SyntheticRecords",
+        "privmix.learners.synthetic_records.SyntheticRecords",
         "privmix.learners.synthesis.synthesize",
     }
 }

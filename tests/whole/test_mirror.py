@@ -94,11 +94,11 @@ TOGETHER = {
     "learners/predictions": "cli/test_predict.py",
     "learners/record_model": "learners/test_synthesis.py",
     "learners/synthetic_file": "learners/test_synthesis.py",
+    "learners/synthetic_records": "learners/test_synthesis.py",
     # The rounds of an adaptive release are one mechanism.
     "mechanism/residual": "rounds/test_residuals.py",
     "rounds/public_model": "rounds/test_residuals.py",
     "planning/flags": "planning/test_plan.py",
-    "planning/notebook": "cli/test_predict.py",
     "planning/recheck": "test_engine.py",
     "preprocess/steps": "preprocess/test_preprocessor.py",
     # The folder of a release is tested by verification and by those who tamper with it.

@@ -35,8 +35,18 @@ def compare_command(
         ),
     ],
     label: Annotated[
-        str, typer.Option(help="Name of REAL's label column; SYNTHETIC's may be another.")
-    ] = "label",
+        list[str] | None,
+        typer.Option(
+            help="Name of REAL's label column; SYNTHETIC's may be another. One of several labels: "
+            "the others are compared as columns [label]."
+        ),
+    ] = None,
+    features_key: Annotated[
+        str, typer.Option(help="Array of REAL, an .npz, with the features.")
+    ] = "features",
+    label_key: Annotated[
+        str, typer.Option(help="Array of REAL, an .npz, with the labels.")
+    ] = "labels",
     schema: Annotated[
         Path | None,
         typer.Option(
@@ -63,11 +73,9 @@ def compare_command(
     from privmix.comparing.measures import WARNING, compare
     from privmix.comparing.page import to_html, to_text
     from privmix.comparing.sources import (
-        draw_columns,
         in_one_space,
         protects_nobody,
-        read_columns,
-        read_synthetic,
+        read_pair,
     )
     from privmix.publishing.release import Release
 
@@ -77,24 +85,24 @@ def compare_command(
         if not html.absolute().parent.is_dir():
             _validate.fail("--html", "a file in an existing folder", str(html))
         _validate.outside_releases("--html", html)
+    if len(names := label or ["label"]) > 1:
+        allowed = "one label column, beside which the others are compared as columns"
+        _validate.fail("--label", allowed, ", ".join(names))
     facts = None if schema is None else read_schema(schema)
-    records = read_columns(real, label, facts)
+    with status_line("reading"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotPrivateWarning)  # it is said below
+        keys = (features_key, label_key)
+        records, made = read_pair(real, synthetic, names[0], facts, seed=seed, keys=keys)
+        columns = in_one_space(records, made, names[0], synthetic)
     ERR.print(WARNING, markup=False)
     if synthetic.is_dir():
         warn_of(Release(synthetic).certificate.guarantee)
     elif protects_nobody(synthetic):
         ERR.print(f"{NOT_PRIVATE}: these records are of a release that protects nobody")
-    with status_line("comparing"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotPrivateWarning)  # it was said just now
-        if synthetic.is_dir():
-            made = draw_columns(synthetic, max(records.num_rows, 1000), seed, label, facts)
-        else:
-            made = read_synthetic(synthetic, label, facts)
-        columns = in_one_space(records, made, label, synthetic)
-        if columns is not records:
-            ERR.print("synthetic records are features: the records are compared as features")
-        records = columns
-        found = compare(records, made, label, seed=seed)
+    if columns is not records:
+        ERR.print("synthetic records are features: the records are compared as features")
+    with status_line("comparing"):
+        found = compare(columns, made, names[0], seed=seed)
     if html is not None:
         write_text(html, to_html(found), new=True)
     if as_json:

@@ -21,7 +21,7 @@ from privmix.cli._common import (
     warn_of,
 )
 
-_NAMED_PRIORS = ("counts", "estimated", "equal")
+_NAMED_PRIORS = ("counts", "estimated", "uniform")
 _PRIORS = f"{', '.join(_NAMED_PRIORS)}, or numbers, one a class, as in 0.7,0.3 or [0.7, 0.3]"
 
 
@@ -34,7 +34,7 @@ def synthesize_command(
     class_prior: Annotated[
         str | None,
         typer.Option(
-            help="Shares of the classes: counts, estimated, equal, or numbers, one a class "
+            help="Shares of the classes: counts, estimated, uniform, or numbers, one a class "
             "[the first of these that the release allows]."
         ),
     ] = None,

@@ -72,13 +72,18 @@ class _Encoding:
                 middle = there.mean() if there.size else 0.0
                 spread = _spread(values)
                 if spread < _STILL * _spread(_values(other[name])):
-                    spread = np.inf
+                    spread = np.inf  # so that all its values are 0
                 columns.append((name, float(middle), float(spread) or 1.0, None))
             else:
                 found, counts = np.unique(values, return_counts=True)
                 order = np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES]
                 columns.append((name, 0.0, 1.0, tuple(found[order].tolist())))
         return cls(tuple(columns))
+
+    @property
+    def still(self) -> list[str]:
+        """Columns that are left out since they hardly vary."""
+        return [name for name, _, spread, _ in self.columns if np.isinf(spread)]
 
     def encode(self, table: pa.Table) -> Matrix:
         parts = []
@@ -104,6 +109,8 @@ def compare(real: pa.Table, synthetic: pa.Table, label: str, *, seed: int = 0) -
         seed: Of the sample of at most 4,000 records of each, of the halves, and of the models.
 
     Returns:
+        ``left_out``: columns that the synthetic records lack; ``still``: columns of numbers that hardly vary
+        in ``real``, which correlations, models and nearest records leave out;
         ``columns``: 1 less the Kolmogorov-Smirnov distance of numbers, 1 less the total variation of
         categories, of which all but the 30 commonest count as one; ``correlations``: mean and largest
         difference; ``classes``: shares, empty for numbers; ``models``: the score on real records of models
@@ -134,6 +141,7 @@ def compare(real: pa.Table, synthetic: pa.Table, label: str, *, seed: int = 0) -
         "warning": WARNING,
         "records": {"real": real.num_rows, "synthetic": synthetic.num_rows},
         "left_out": [n for n in real.column_names if n not in (*names, label)],
+        "still": encoding.still,
         "columns": {n: _likeness(real[n], synthetic[n]) for n in names},
         "correlations": _correlations(np.vstack([x_seen, x_held]), x_made),
         "classes": _balance(real[label], synthetic[label]),
@@ -158,7 +166,8 @@ def _values(column: pa.ChunkedArray) -> Values:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         numbers = pc.cast(column, pa.float64(), safe=False).fill_null(np.nan)
         return np.asarray(numbers.to_numpy(), dtype=np.float64)
-    texts = [_MISSING if value is None else str(value) for value in column.to_pylist()]
+    # In CSV an empty text and none are written alike.
+    texts = [_MISSING if value in (None, "") else str(value) for value in column.to_pylist()]
     return np.array(texts, dtype=str)
 
 

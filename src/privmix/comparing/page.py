@@ -8,6 +8,7 @@ from typing import Any
 from privmix.markup import element, page
 
 _MOST_LINES = 50
+_STILL = "hardly varies in the records: of correlations, models and distances"
 _STYLE = (
     "body{font-family:sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
     "table{border-collapse:collapse;margin:1em 0}td,th{padding:.2em .8em;text-align:left;"
@@ -25,10 +26,14 @@ def tables(found: dict[str, Any]) -> Iterator[Table]:
         ("", "number"),
         [("real", str(records["real"])), ("synthetic", str(records["synthetic"]))],
     )
-    columns = sorted(found["columns"].items(), key=lambda item: item[1]["likeness"])
     lines: list[tuple[str, ...]] = [
-        (name, part["kind"], f"{part['likeness']:.3f}") for name, part in columns
+        (name, "not among the synthetic ones") for name in found["left_out"]
     ]
+    lines += [(name, _STILL) for name in found["still"]]
+    if lines:
+        yield "Columns left out", ("column", "why, or of what"), lines
+    columns = sorted(found["columns"].items(), key=lambda item: item[1]["likeness"])
+    lines = [(name, part["kind"], f"{part['likeness']:.3f}") for name, part in columns]
     yield "Columns: likeness from 0 to 1", ("column", "kind", "likeness"), lines
     apart = found["correlations"]
     yield (

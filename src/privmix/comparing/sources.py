@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +16,16 @@ import pyarrow.parquet as pq
 from privmix import _validate
 from privmix.features.applying import apply_extractor
 from privmix.foreign.files import MOST_JSON_BYTES, read_file
-from privmix.inputs.columns import text_numbers
-from privmix.inputs.delimited import is_delimited, read_header, readable, scan_text, suffix_of
+from privmix.inputs.arrays import opened_npz
+from privmix.inputs.columns import is_list, is_text, text_numbers
+from privmix.inputs.delimited import (
+    fail_column,
+    is_delimited,
+    read_header,
+    readable,
+    scan_text,
+    suffix_of,
+)
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.raw.cells import read_cells
 from privmix.learners.synthesis import synthesize
@@ -26,9 +35,41 @@ from privmix.schema import Schema
 from privmix.schema.table import TableSchema
 
 _USUAL_LABEL = "label"
+_KEYS = ("features", "labels")  # as synthesize calls them
+_SEVERAL = "; of several, write a column for each, and name one by --label"
 
 
-def read_columns(path: Path, label: str, schema: Schema | None = None) -> pa.Table:
+def read_pair(
+    real: Path,
+    synthetic: Path,
+    label: str,
+    schema: Schema | None = None,
+    *,
+    seed: int = 0,
+    keys: tuple[str, str] = _KEYS,
+) -> tuple[pa.Table, pa.Table]:
+    """Read records, and read synthetic ones or draw them from a release, as columns of one kind each.
+
+    A column that is text on one side is so in a CSV file on the other, where ``03`` would be 3.
+    ``keys`` are the arrays of REAL, if it is an ``.npz`` file.
+
+    Raises:
+        InvalidInputError: As of :func:`read_columns`, for either.
+
+    """
+    records = read_columns(real, label, schema, keys=keys)
+    if synthetic.is_dir():
+        made = draw_columns(synthetic, max(records.num_rows, 1000), seed, label, schema)
+    else:
+        made = read_synthetic(synthetic, label, schema, texts=_texts_of(records))
+    if schema is None:  # which would have said so
+        records = _as_texts(records, real, _texts_of(made))
+    return records, made
+
+
+def read_columns(
+    path: Path, label: str, schema: Schema | None = None, *, keys: tuple[str, str] = _KEYS
+) -> pa.Table:
     """Read a Parquet, CSV or NPZ file; vectors become columns ``x0``, ``x1`` and so on.
 
     With a schema, cells mean what it says: its ``table`` gives columns their types and tells what is
@@ -38,31 +79,38 @@ def read_columns(path: Path, label: str, schema: Schema | None = None) -> pa.Tab
         InvalidInputError: Another file, one that cannot be read, or one without the label.
 
     """
-    table = _read(path, label, schema)
+    table = _read(path, label, schema, keys)
     if label not in table.column_names:
-        _validate.fail(f"{path}: label", f"a column, given by --label, named {label}", "none")
-    return _typed(_expanded(table), label, schema)
+        _fail_label(path, table.column_names, label)
+    return _typed(_expanded(path, table, label), label, schema)
 
 
-def read_synthetic(path: Path, label: str, schema: Schema | None = None) -> pa.Table:
+def read_synthetic(
+    path: Path, label: str, schema: Schema | None = None, *, texts: Collection[str] = ()
+) -> pa.Table:
     """Read a file of synthetic records; its label column gets the name ``label``.
 
     Without a column of that name it is the one that the facts beside the file name, else
-    ``label``, as ``synthesize`` calls it unless told otherwise.
+    ``label``, as ``synthesize`` calls it unless told otherwise. ``texts`` are columns that a CSV file
+    holds as texts, whatever they look like.
 
     Raises:
         InvalidInputError: As of :func:`read_columns`.
 
     """
-    table = _read(path, label, None)  # as synthesize writes it, whatever REAL's format is
+    table = _read(path, label, None, _KEYS)  # as synthesize writes it, whatever REAL's format is
     names = table.column_names
-    if label in names:
-        return _typed(_expanded(table), label, schema)
-    own = _label_beside(path)
+    own = label if label in names else _label_beside(path)
     if own not in names:
-        _validate.fail(f"{path}: label", f"a column, given by --label, named {label}", "none")
+        _fail_label(path, names, label)
+    table = _as_texts(table, path, {own if name == label else name for name in texts})
     renamed = table.rename_columns([label if name == own else name for name in names])
-    return _typed(_expanded(renamed), label, schema)
+    return _typed(_expanded(path, renamed, label), label, schema)
+
+
+def _fail_label(path: Path, names: list[str], label: str) -> NoReturn:
+    known = not is_delimited(path)  # else the first line may be a record
+    fail_column("--label", str(path), names, label, known)
 
 
 def protects_nobody(path: Path) -> bool:
@@ -86,10 +134,13 @@ def _label_beside(path: Path) -> str:
     return str(names[0]) if known and names is not None else _USUAL_LABEL
 
 
-def _read(path: Path, label: str, schema: Schema | None) -> pa.Table:
+def _read(path: Path, label: str, schema: Schema | None, keys: tuple[str, str]) -> pa.Table:
     """Read a table as it stands, but for arrays, whose labels are called ``label``."""
     _validate.regular_file(path)
     suffix = path.suffix.lower()
+    if suffix != ".npz" and keys != _KEYS:
+        allowed = "nothing except for an .npz file"
+        _validate.fail("--features-key, --label-key", allowed, ", ".join(keys))
     try:
         if suffix == ".parquet":
             table = pq.read_table(path)
@@ -101,10 +152,10 @@ def _read(path: Path, label: str, schema: Schema | None) -> pa.Table:
         elif suffix == ".csv":
             table = pa_csv.read_csv(path)
         elif suffix == ".npz":
-            table = _arrays(path, label)
+            table = _arrays(path, label, *keys)
         else:
             _validate.fail(str(path), "a .parquet, .csv or .npz file", suffix or "no ending")
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except (pa.ArrowException, OSError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         _validate.fail(str(path), "a readable table", reason)
     return table
@@ -115,7 +166,10 @@ def draw_columns(
 ) -> pa.Table:
     """Draw synthetic records from a release, as columns."""
     made = synthesize(folder, num_records, seed=seed, label=label)
-    return _typed(made.to_arrow(), label, schema)
+    table = made.to_arrow()
+    if label not in made.names:  # of several labels, which the release names
+        fail_column("--label", f"{folder}'s labels", made.names, label, known=True)
+    return _typed(table, label, schema)
 
 
 def in_one_space(records: pa.Table, synthetic: pa.Table, label: str, source: Path) -> pa.Table:
@@ -178,19 +232,39 @@ def _is_vectors(table: pa.Table, columns: TableSchema) -> bool:
     return not {column.name for column in columns.columns} & set(table.column_names)
 
 
-def _arrays(path: Path, label: str) -> pa.Table:
-    with np.load(path, allow_pickle=False) as file:
-        if len(file["features"]) != len(file["labels"]):
-            allowed = f"{len(file['features'])} labels, one a record"
-            _validate.fail(f"{path}: labels", allowed, len(file["labels"]))
-        labels = file["labels"]
-        columns = {f"x{i}": pa.array(values) for i, values in enumerate(file["features"].T)}
-        columns[label] = pa.array(labels.tolist())
-    return pa.table(columns)
+def _texts_of(table: pa.Table) -> set[str]:
+    return {field.name for field in table.schema if is_text(field.type)}
 
 
-def _expanded(table: pa.Table) -> pa.Table:
+def _as_texts(table: pa.Table, path: Path, names: Collection[str]) -> pa.Table:
+    """Take columns of a CSV file as the texts that they are there."""
+    again = [f.name for f in table.schema if f.name in names and not is_text(f.type)]
+    if path.suffix.lower() != ".csv" or not again:
+        return table
+    kinds = dict.fromkeys(again, pa.string())
+    options = pa_csv.ConvertOptions(include_columns=again, column_types=kinds)
+    written = pa_csv.read_csv(path, convert_options=options)
+    for name in again:
+        table = table.set_column(table.column_names.index(name), name, written[name])
+    return table
+
+
+def _arrays(path: Path, label: str, features_key: str, label_key: str) -> pa.Table:
+    with opened_npz(path, [("--features-key", features_key), ("--label-key", label_key)]) as file:
+        features, labels = file[features_key], file[label_key]
+    if features.ndim != 2:
+        _validate.fail(f"{path}: {features_key}", "two dimensions", f"shape {features.shape}")
+    if labels.shape != (len(features),):
+        allowed = f"{len(features)} labels, one a record{_SEVERAL}"
+        _validate.fail(f"{path}: {label_key}", allowed, f"shape {labels.shape}")
+    columns = {f"x{i}": pa.array(values) for i, values in enumerate(features.T)}
+    return pa.table(columns | {label: pa.array(labels.tolist())})
+
+
+def _expanded(path: Path, table: pa.Table, label: str) -> pa.Table:
     """Turn a column of vectors of one width into one column a coordinate."""
+    if is_list(table[label].type):
+        _validate.fail(f"{path}: {label}", f"one label a record{_SEVERAL}", "a column of lists")
     columns: dict[str, pa.Array] = {}
     for name in table.column_names:
         column = table[name].combine_chunks()

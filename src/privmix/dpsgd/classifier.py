@@ -21,12 +21,13 @@ from privmix.dpsgd.trainer import fit
 from privmix.dpsgd.training_plan import class_weights, plan_training
 from privmix.dpsgd.training_records import as_inputs
 from privmix.inputs.feature_names import check_names, names_of
+from privmix.learners.base import Scored
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class DPMixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class DPMixClassifier(Scored, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A linear classifier on a frozen backbone, trained privately on mixed augmentations.
 
     Args:

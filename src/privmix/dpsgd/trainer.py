@@ -46,6 +46,7 @@ from privmix.dpsgd.training_records import (
 from privmix.features.applying import apply_extractor
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.feature_names import check_names, names_of
+from privmix.inputs.labels import refuse_missing
 from privmix.noise import noise_stddev, rounded_gaussian
 from privmix.planning.recheck import recheck
 from privmix.publishing.folder import seal_folder
@@ -132,6 +133,7 @@ class TrainedModel:
 
     def score(self, inputs: ArrayLike, labels: ArrayLike) -> float:
         """Return the accuracy on (count,) labels out of the classes."""
+        refuse_missing(labels)
         return float(np.mean(self.predict(inputs) == np.asarray(labels)))
 
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from privmix import _validate
 from privmix.compiling import kernel
 from privmix.inputs.arrays import from_categories, to_array
+from privmix.inputs.missing import is_nothing
 from privmix.schema import Target
 
 BadRecordPolicy = Literal["error", "zero"]
@@ -104,6 +105,19 @@ def match_labels(
             repr(received),
         )
     return found
+
+
+def refuse_missing(labels: ArrayLike) -> None:
+    """Refuse labels, (count,) or (count, K), of which one is missing, naming its position."""
+    values = np.asarray(labels)
+    missing = np.zeros(values.shape, dtype=bool)
+    if values.dtype.kind in "fO":
+        nothing = np.frompyfunc(is_nothing, 1, 1)
+        missing = np.isnan(values) if values.dtype.kind == "f" else nothing(values).astype(bool)
+    if missing.any():
+        first = tuple(int(i) for i in np.argwhere(missing)[0])
+        shown = ", ".join(map(str, first))
+        _validate.fail(f"labels[{shown}]", "a label in every record", repr(values[first]))
 
 
 def refuse_floats(position: str, labels: Any, classes: Iterable[object]) -> None:

@@ -13,7 +13,8 @@ from privmix.learners.noise_aware import NoiseAwareClassifier
 from privmix.learners.regression import NoiseAwareRegressor
 from privmix.learners.scores import score
 from privmix.learners.softmax import KLSoftmaxClassifier
-from privmix.learners.synthesis import Synthesizer, SyntheticRecords, synthesize
+from privmix.learners.synthesis import Synthesizer, synthesize
+from privmix.learners.synthetic_records import SyntheticRecords
 
 __all__ = [
     "LEARNERS",

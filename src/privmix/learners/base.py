@@ -21,7 +21,8 @@ from privmix.clipping import clipped
 from privmix.features.applying import apply_extractor
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.feature_names import check_names, names_of
-from privmix.planning.notebook import facts_html
+from privmix.inputs.labels import refuse_missing
+from privmix.markup import facts_html
 from privmix.preprocess import Preprocessor
 from privmix.publishing.release import Release, Table
 from privmix.schema import Target
@@ -249,7 +250,21 @@ class ReleaseModel(BaseEstimator):  # type: ignore[misc]
         return clipped(matrix, self.feature_clip_norm_)
 
 
-class LinearClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[misc]
+class Scored:
+    """scikit-learn's ``score``, once no label is missing; stands before the mixin that has it."""
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return the accuracy, or of numbers R2, on labelled records, as scikit-learn does.
+
+        Raises:
+            InvalidInputError: A missing label (names the record), or records that cannot be predicted.
+
+        """
+        refuse_missing(y)
+        return float(super().score(X, y, sample_weight))  # type: ignore[misc]
+
+
+class LinearClassifier(Scored, ClassifierMixin, ReleaseModel):  # type: ignore[misc]
     """A linear classifier on clipped features; base of the learners.
 
     Attributes:
@@ -322,7 +337,7 @@ class LinearClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[misc]
         return np.asarray(self._records(features) @ self.coef_.T + self.intercept_)
 
 
-class LinearRegressor(RegressorMixin, ReleaseModel):  # type: ignore[misc]
+class LinearRegressor(Scored, RegressorMixin, ReleaseModel):  # type: ignore[misc]
     """A linear model of numbers; base of the learners of regression.
 
     Attributes:

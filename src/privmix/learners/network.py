@@ -18,6 +18,7 @@ from privmix.learners.base import (
     ReleaseLike,
     ReleaseModel,
     ReleaseOrFolder,
+    Scored,
     as_release,
     refuse_numbers,
 )
@@ -96,7 +97,7 @@ def _check_device(device: object) -> None:
         _validate.fail("device", allowed, repr(str(device)))
 
 
-class TorchNetworkClassifier(ClassifierMixin, ReleaseModel):  # type: ignore[misc]
+class TorchNetworkClassifier(Scored, ClassifierMixin, ReleaseModel):  # type: ignore[misc]
     """A network trained on the rows by the generalised KL divergence, as the papers do.
 
     The loss and its schedule are those of ``KLSoftmaxClassifier``. All rows are held in float32,

@@ -208,8 +208,8 @@ def class_prior(
 ) -> tuple[Vector, str]:
     """Return the classes' probabilities, and where they are from; ``rounds`` are read only if need be.
 
-    ``given`` is K numbers, ``counts``, ``estimated``, ``equal`` or None: counts, less their noise, if the
-    release has them, else the public shares of the schema, else estimated from label weights or rounds, else equal.
+    ``given`` is K numbers, ``counts``, ``estimated``, ``uniform`` or None: counts, less their noise, if the
+    release has them, else the public shares of the schema, else estimated from label weights or rounds, else uniform.
     """
     count = release.num_classes
     if given is not None and not isinstance(given, str):
@@ -224,7 +224,7 @@ def class_prior(
     counted = preprocessor is not None and preprocessor.counted is not None
     stated = getattr(facts_of(release), "class_balance", None)
     if isinstance(given, str):
-        _validate.one_of("class_prior", given, ("counts", "estimated", "equal"))
+        _validate.one_of("class_prior", given, ("counts", "estimated", "uniform"))
     if given == "counts" or (given is None and counted):
         sizes = known_sizes(release) if counted else None
         if sizes is None:
@@ -237,8 +237,8 @@ def class_prior(
     if given == "estimated" and not (mixed or counting):
         allowed = "estimated for rows with label weights, or rounds with an intercept"
         _validate.fail("class_prior", allowed, release.design)
-    if given == "equal" or not (mixed or counting):
-        return np.full(count, 1 / count), "equal"
+    if given == "uniform" or not (mixed or counting):
+        return np.full(count, 1 / count), "uniform"
     if counting:
         return round_shares(release, rounds()), "estimated"
     return _estimated_prior(release), "estimated"

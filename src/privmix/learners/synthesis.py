@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from dataclasses import replace
+from functools import cache, partial
 from importlib.metadata import version
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from privmix import _validate
-from privmix._validate import FrozenModel
 from privmix.features.decoding import (
     TableDecoder,
     cannot_decode,
     exact_coordinates,
-    pandas_types,
 )
 from privmix.features.tabular import TabularExtractor
-from privmix.inputs.extractor import ExtractorIdentity
 from privmix.learners.adaptive import read_rounds
 from privmix.learners.base import (
     Matrix,
@@ -39,13 +36,18 @@ from privmix.learners.record_model import (
 from privmix.learners.record_norm import intercept_of
 from privmix.learners.regression import REGRESSION_DESIGNS
 from privmix.learners.round_model import round_model
+from privmix.learners.synthetic_records import (
+    Chunk,
+    Lengths,
+    Space,
+    SyntheticFacts,
+    SyntheticRecords,
+)
 from privmix.preprocess import Preprocessor
 from privmix.preprocess.inverse import Inverse, radii
 from privmix.running.resources import one_blas_thread
 from privmix.schema import Target
-from privmix.schema.table import TableSchema
 
-STATEMENT = "synthetic: resembles, is not, any record"
 _CHUNK = 4096
 _PILOT = 4096
 _PILOT_PER_CLASS = 256
@@ -62,132 +64,7 @@ _ROUNDS_NOTE = (
     "any learner can use, plan a release with design hybrid"
 )
 
-Prior = ArrayLike | Literal["counts", "estimated", "equal"] | None
-Space = Literal["table", "features", "preprocessed"]
-Lengths = Literal["known", "clip norm", "bounds"]
-
-
-class SyntheticFacts(FrozenModel):
-    """What a file of synthetic records says about itself; public, JSON in and out.
-
-    Attributes:
-        statement: What the records are.
-        release: Name of the release's folder.
-        certificate_digest: SHA-256 of its certificate.
-        guarantee: The release's guarantee, which holds for the records as well: they are
-            post-processing and cost nothing.
-        private: False for a release made with a test seed.
-        verified: Whether the certificate was found to state what its own parameters give, as
-            ``privmix synthesize`` does before it draws; without that the guarantee is its word alone.
-        target: What labels are.
-        label_columns: Names of the label columns.
-        num_records: How many records were asked for.
-        seed: Of the draw.
-        class_prior: Where the classes' shares are from: ``given``, ``counts``, ``public`` of the
-            schema's ``class_balance``, ``estimated`` from label weights or rounds, ``equal``; None for
-            targets that are no classes.
-        space: ``table``: rows with the schema's columns; ``features``: vectors as they were given to
-            the release; ``preprocessed``: vectors as they were mixed, since a step cannot be undone:
-            apply the release's ``preprocessor`` to records to classify.
-        lengths: ``known``; or what records' lengths were assumed to follow where a step has scaled
-            all to one: the clip norm, or the bounds of numbers.
-        notes: What is not as it would be in the table or the records, and which design would serve better.
-        extractor: Identity of the release's extractor, or None.
-
-    """
-
-    format_version: Literal[1] = 1
-    statement: str = STATEMENT
-    release: str | None
-    certificate_digest: str | None
-    guarantee: str | None
-    private: bool
-    verified: bool = False
-    target: Target
-    label_columns: tuple[str, ...] = ()
-    num_records: int
-    seed: int
-    class_prior: str | None
-    space: Space
-    lengths: Lengths
-    notes: tuple[str, ...] = ()
-    extractor: ExtractorIdentity | None = None
-    privmix_version: str
-
-
-class Chunk(NamedTuple):
-    """A stretch of synthetic records: features, labels, and rows of the table if there is one."""
-
-    features: NDArray[np.float32]
-    labels: NDArray[Any]
-    table: pa.Table | None
-
-
-@dataclass(frozen=True)
-class SyntheticRecords:
-    """Synthetic records in memory; ``X, y = records`` gives what scikit-learn takes.
-
-    Attributes:
-        labels: (count,) classes or numbers, or (count, K) indicators, weights or numbers.
-        facts: What they are and where they are from.
-        names: Names of the label columns.
-        feature_names: Names of the columns of features: the release's, or ``x0``, ``x1`` and so on.
-        table: Rows with the schema's columns, an Arrow table; None for features.
-
-    """
-
-    labels: NDArray[Any]
-    facts: SyntheticFacts
-    names: tuple[str, ...]
-    feature_names: tuple[str, ...]
-    table: pa.Table | None
-    vectors: NDArray[np.float32] | None
-    schema: TableSchema | None
-
-    @cached_property
-    def features(self) -> NDArray[np.float32]:
-        """(count, d) feature vectors; for a table, those of the ``tabular`` extractor."""
-        if self.vectors is not None:
-            return self.vectors
-        assert self.schema is not None
-        return TabularExtractor(self.schema).transform(self.table)
-
-    def __iter__(self) -> Iterator[NDArray[Any]]:
-        yield self.features
-        yield self.labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def to_arrow(self) -> pa.Table:
-        """Return columns, of the table or of features, and labels as one Arrow table."""
-        none = np.zeros((len(self), 0), dtype=np.float32)
-        chunk = Chunk(none if self.vectors is None else self.vectors, self.labels, self.table)
-        return arrow_table(chunk, self.names, self.feature_names)
-
-    def to_pandas(self) -> Any:
-        """Return columns and labels as a pandas data frame.
-
-        Integers and booleans that the schema lets be missing are of pandas' types ``Int64`` and ``boolean``.
-        """
-        return self.to_arrow().to_pandas()
-
-
-def arrow_table(chunk: Chunk, names: tuple[str, ...], feature_names: tuple[str, ...]) -> pa.Table:
-    """Return a stretch of records as an Arrow table: columns or features, then labels."""
-    table = chunk.table
-    if table is None:
-        vectors = np.ascontiguousarray(chunk.features.T)
-        table = pa.table([pa.array(v) for v in vectors], names=list(feature_names))
-    labels = chunk.labels[:, None] if chunk.labels.ndim == 1 else chunk.labels
-    for j, name in enumerate(names):
-        if name in table.column_names:
-            _validate.fail("label", f"another name than the column's, {name}", name)
-        values = pa.array(labels[:, j].tolist() if labels.dtype.kind == "U" else labels[:, j])
-        table = table.append_column(pa.field(name, values.type, nullable=False), values)
-    if chunk.table is None:
-        return table
-    return table.replace_schema_metadata(pandas_types(table.schema))
+Prior = ArrayLike | Literal["counts", "estimated", "uniform"] | None
 
 
 def synthesize(
@@ -210,7 +87,7 @@ def synthesize(
         num_records: How many records to draw; nothing to do with how many there were.
         seed: An integer from 0 to 2^32 - 1. The same release, number and seed give the same bits on one machine.
         class_prior: Shares of the classes: K numbers; ``counts`` that the release has paid for;
-            ``estimated`` from label weights or rounds; ``equal``; None takes the first of these that
+            ``estimated`` from label weights or rounds; ``uniform``; None takes the first of these that
             the release allows, and the schema's ``class_balance``, if it states shares, before estimates.
         label: Name of the label column, where there is one.
 
@@ -257,6 +134,7 @@ class Synthesizer:
     ) -> None:
         self.release = as_release(release)
         self.seed = _validate.integer("seed", seed, at_least=0, at_most=_SEEDS)
+        label = _validate.name("label", label)
         self._target: Target = target_of(self.release)
         self._table = getattr(getattr(self.release, "schema", None), "table", None)
         self._classes = np.array(self.release.classes)

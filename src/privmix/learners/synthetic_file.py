@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from numpy.lib import format as npy_format
 
 from privmix import _validate
-from privmix.learners.synthesis import Chunk, Synthesizer, SyntheticFacts, arrow_table
+from privmix.learners.synthesis import Synthesizer
+from privmix.learners.synthetic_records import Chunk, SyntheticFacts, arrow_table
 
 SUFFIXES = (".parquet", ".csv", ".npz")
 Progress = Callable[[int, int | None], object]
@@ -36,7 +37,7 @@ def check_target(path: Path) -> None:
         _validate.fail("--out", "a file in an existing folder", str(path))
     _validate.outside_releases("--out", path)
     for taken in (path, sidecar_path(path)):
-        if taken.exists():
+        if taken.exists() or taken.is_symlink():  # to nothing, which no file is written through
             _validate.fail("--out", "a new file", f"{taken}, which exists")
 
 

@@ -27,13 +27,13 @@ from privmix.accounting import (
 from privmix.accounting.events import NeighboringRelation
 from privmix.accounting.guarantee import Guarantee
 from privmix.accounting.stated import stated_epsilon
+from privmix.markup import facts_html
 from privmix.mechanism import (
     Design,
     ReleaseConfig,
     TableConfig,
 )
 from privmix.planning.memory import MemoryLayout, memory_layout
-from privmix.planning.notebook import facts_html
 from privmix.preprocess import RecordFacts, Step, charged, step_facts
 from privmix.running.resources import default_threads
 from privmix.schema import Schema

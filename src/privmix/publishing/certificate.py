@@ -21,8 +21,8 @@ from privmix.accounting import Event, Reading
 from privmix.accounting.stated import Statement, TradeoffCurve, statements
 from privmix.clipping import FixedPoint
 from privmix.inputs.extractor import ExtractorIdentity
+from privmix.markup import facts_html
 from privmix.mechanism import ReleaseConfig, TableConfig
-from privmix.planning.notebook import facts_html
 from privmix.planning.plan import ReleasePlan
 from privmix.preprocess import Step
 from privmix.publishing.sealing import Sealable

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from privmix import _validate
 from privmix.foreign.files import MOST_JSON_BYTES, ForeignFolder
+from privmix.markup import facts_html
 from privmix.mechanism import ReleaseConfig
 from privmix.mixer import Rows
-from privmix.planning.notebook import facts_html
 from privmix.planning.plan import ReleasePlan, record_facts
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.preprocess import Preprocessor
@@ -38,7 +38,8 @@ from privmix.schema import Schema
 if TYPE_CHECKING:
     import pandas as pd
 
-    from privmix.learners.synthesis import Prior, SyntheticRecords
+    from privmix.learners.synthesis import Prior
+    from privmix.learners.synthetic_records import SyntheticRecords
 
 
 class Parts:

@@ -9,12 +9,14 @@ from typing import Any, ClassVar, Literal, NoReturn, Self
 from pydantic import field_validator, model_validator
 
 from privmix import _validate
-from privmix._validate import FrozenModel
+from privmix._validate import FrozenModel, printable
+from privmix.markup import facts_html
 from privmix.schema.table import PLAIN, TableSchema, TextFormat
 
 Target = Literal["class", "soft", "multilabel", "regression"]
 ClassBalance = Literal["equal", "unequal"] | tuple[float, ...] | None
 _BALANCES = ("equal", "unequal")
+_MOST_SHOWN = 8
 SHARES_TOLERANCE = 0.01  # shares are often stated with two digits
 TARGETS: tuple[Target, ...] = ("class", "soft", "multilabel", "regression")
 
@@ -268,21 +270,50 @@ class Schema(FrozenModel):
             **facts: The other fields, of which ``feature_clip_norm`` is required.
 
         Raises:
-            InvalidInputError: No such label column, or a feature that is no number: state such a
-                table's columns by ``table`` (``privmix schema`` writes a form to fill in).
+            InvalidInputError: No such label column, or a feature that is no number: categories are
+                a fact that the frame's type does not state (pandas finds those of a ``category`` column in
+                the records), so state such a table's columns by ``Schema(..., table=...)``
+                (``privmix schema`` writes a form to fill in).
 
         """
+        _validate.name("label", label)
         empty = frame[:0]
         names = [str(name) for name in empty.columns]
         if label not in names:
             _validate.fail("label", f"a column of the frame: {', '.join(names[:8])}", repr(label))
         features = [name for name in names if name != label]
-        for name in features:
-            if not _is_numeric(empty[name].dtype):
-                allowed = "a number, or a table schema for columns of other types"
-                _validate.fail(f"column {name}", allowed, empty[name].dtype)
+        others = [name for name in features if not _is_numeric(empty[name].dtype)]
+        if others:
+            more = f", and {len(others) - 1} more such columns" if others[1:] else ""
+            allowed = (
+                f"numbers; of other columns state what is public, as in {_table_with(others[0])}"
+            )
+            _validate.fail(f"column {others[0]}", allowed, f"{empty[others[0]].dtype}{more}")
         stated: dict[str, Any] = {"num_features": len(features), "feature_names": tuple(features)}
         return cls(classes=classes, num_records=num_records, **(stated | facts))
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{name}: {value}" for name, value in self._told().items())
+        return printable(f"<Schema, {told}>")
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        """Show the schema in a notebook."""
+        return facts_html("privmix schema", self._told())
+
+    def _told(self) -> dict[str, object]:
+        shown = ", ".join(map(str, self.classes[:_MOST_SHOWN]))
+        more = f", ... ({self.num_classes} in all)" if self.classes[_MOST_SHOWN:] else ""
+        told: dict[str, object] = {"target": self.target, "classes": shown + more}
+        if self.table is not None:
+            told["columns"] = len(self.table.columns)
+        return told | {
+            "features": self.num_features,
+            "planned records": self.num_records,
+            "feature clip norm": f"{self.feature_clip_norm:.6g}",
+            "label clip norm": f"{self.label_clip_norm:.6g}",
+        }
 
     def to_json(self) -> str:
         """Return the schema as JSON, as ``--schema`` reads it."""
@@ -292,6 +323,12 @@ class Schema(FrozenModel):
     def num_classes(self) -> int:
         """Number of classes K."""
         return len(self.classes)
+
+
+def _table_with(name: str) -> str:
+    """Return how to state a column of texts."""
+    column = {"name": name, "type": "categorical", "categories": ["...", "..."]}
+    return f"Schema(classes=..., num_records=..., table={{'columns': [{column}, ...]}})"
 
 
 def _is_numeric(kind: Any) -> bool:

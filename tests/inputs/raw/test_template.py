@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from privmix import InvalidInputError, Schema
-from privmix.inputs.raw.template import schema_template
+from privmix.inputs.raw.template import features_template, schema_template
 
 TABLE = pa.table(
     {
@@ -140,3 +140,11 @@ def test_refused(tmp_path):
         InvalidInputError, match="--label: missing column 'z'; expected a column that"
     ):
         schema_template(tmp_path / "t.csv", "z")
+    for made in (
+        lambda: schema_template(tmp_path / "t.csv", ""),
+        lambda: features_template(3, 1, [""]),
+    ):
+        with pytest.raises(
+            InvalidInputError, match="--label: expected a name, text that is not empty"
+        ):
+            made()

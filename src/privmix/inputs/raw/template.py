@@ -120,6 +120,8 @@ def features_template(
 
 def _label_facts(labels: list[str], target: Target | None) -> dict[str, Any]:
     """Return what a schema says of labels; named columns name the entries of a label vector."""
+    for name in labels:
+        _validate.name("--label", name)
     if target == "class" and len(labels) > 1:
         _validate.fail("--label", "1 column for target class", len(labels))
     if target == "class" or (target is None and len(labels) < 2):
