@@ -7,7 +7,7 @@ import pytest
 
 import privmix
 from builders import make_schema
-from privmix.learners.round_means import Spread, matched_offsets
+from privmix.learners.round_means import Spread, _centred_draws, matched_offsets
 
 pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
 
@@ -53,3 +53,48 @@ def test_records_that_do_not_vary_in_and_between_classes_show_no_means(known, be
     release, prior, spread, _ = known
     spread = spread._replace(between=between * spread.trace)
     assert not matched_offsets(release, prior, spread).any()
+
+
+@pytest.fixture(scope="module")
+def in_a_plane(tmp_path_factory):
+    """A release of 24 classes whose means lie in a plane, a spread that does not say so, and the means."""
+    rng = np.random.default_rng(1)
+    count, width, classes = 2400, 48, 24
+    plane = np.linalg.qr(rng.normal(size=(width, 2)))[0]
+    angles = 2 * np.pi * np.arange(classes) / classes
+    means = 0.6 * np.column_stack([np.cos(angles), np.sin(angles)]) @ plane.T
+    y = np.arange(count) % classes
+    x = means[y] + rng.normal(0, 0.1, (count, width))
+    plan = privmix.plan_release(
+        make_schema(classes, width, count), target_epsilon=0.5, target_delta=1e-5, design="adaptive"
+    )
+    out = tmp_path_factory.mktemp("plane") / "release"
+    release = privmix.release(x, y, plan, out=out, test_seed=1)
+    seen = release.preprocessor.transform(x)[:, :width]
+    true = np.array([seen[y == k].mean(axis=0) for k in range(classes)]) - seen.mean(axis=0)
+    between = float((true**2).sum() / classes)
+    trace = float(seen.var(axis=0).sum())
+    spread = Spread(seen.mean(axis=0), np.full(width, trace / width), np.eye(width), between)
+    return release, np.full(classes, 1 / classes), spread, true
+
+
+def cosine(one, other):
+    return float((one * other).sum() / np.linalg.norm(one) / np.linalg.norm(other))
+
+
+def test_many_classes_show_where_classes_lie(in_a_plane, monkeypatch):
+    release, prior, spread, true = in_a_plane
+    found = cosine(matched_offsets(release, prior, spread), true)
+    monkeypatch.setattr("privmix.learners.round_means._LEAST_CLASSES", np.inf)
+    held = cosine(matched_offsets(release, prior, spread), true)
+    assert found > held + 0.05, (found, held)
+
+
+def test_the_draw_itself_has_no_class_means(known):
+    _, prior, spread, _ = known
+    labels, records = _centred_draws(prior, spread)
+    assert np.bincount(labels).min() > 32
+    for label in range(3):
+        np.testing.assert_allclose(records[labels == label].mean(axis=0), spread.mean, atol=1e-12)
+    due = (1 - spread.between / spread.trace) * spread.variances
+    np.testing.assert_allclose(((records - spread.mean) @ spread.basis).var(axis=0), due, rtol=0.2)

@@ -10,7 +10,7 @@ from privmix.learners.round_means import Spread
 
 # Weights so many times as long as the classifier's tell the records apart best: the smaller, the nearer
 # to the boundary they are. Chosen with the share of such records, on training records set aside.
-_SURENESS = 2.0
+_SURENESS = 1.6
 _TINY_SIZE = 1e-9  # of a singular value beside the largest: zero but for rounding
 _LEAST_SIZE = 0.01  # of the average class: means of what hardly any record has would be far away
 

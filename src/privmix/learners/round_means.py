@@ -15,8 +15,10 @@ from privmix.publishing.release import Release
 
 _LEAST_DRAWS = 2048
 _DRAWS_PER_CLASS = 32
-# On training records set aside, the fifth step changed nothing that the fourth had left.
-_STEPS = 4
+# On training records set aside, the sixth step changed nothing that the fifth had left.
+_STEPS = 5
+# Fewer classes beside the features say too little of where classes lie.
+_LEAST_CLASSES = 0.05
 # Time and memory grow with their square; means of more classes are those of weights and sums alone.
 _MOST_CLASSES = 256
 _TINY = np.finfo(float).tiny
@@ -42,9 +44,14 @@ def matched_offsets(release: Release, prior: Vector, spread: Spread) -> Matrix:
     Row k of a round is the mean of r_ik x_i, r_i the clipped residual of the round's weights. Residuals are
     computed of a draw of records as the spread has them, always the same one, with its classes' means moved
     until every round's rows are as published, but for their noise. A mean that moves takes its class's
-    records with it, each by r_ik, so that rounds count by how large residuals still are in them. Before
-    anything is seen, means are N(0, B) with B as the records vary, since classes lie where records do. Zeros
-    for more than 256 classes, and where classes do not differ or nothing else varies.
+    records with it, each by r_ik, so that rounds count by how large residuals still are in them. The records
+    of a class are drawn with exactly its mean: with 32 draws a class, their own would be taken for the rounds'.
+
+    Before anything is seen, means are N(0, B) with B as the records vary, since classes lie where records do.
+    Where classes are many they show B too, and its directions are what the signed rows tell worst: each step
+    takes for B the likeliest one under an inverse Wishart prior around the first, worth as many classes as
+    there are features, and the posterior of the means (the expectation-maximisation of Dempster, Laird and
+    Rubin, 1977). Zeros for more than 256 classes, and where classes do not differ or nothing else varies.
 
     Args:
         release: A release of design ``adaptive``.
@@ -55,13 +62,10 @@ def matched_offsets(release: Release, prior: Vector, spread: Spread) -> Matrix:
     offsets = np.zeros((len(prior), len(spread.mean)))
     if len(prior) > _MOST_CLASSES or not 0 < spread.between < spread.trace:
         return offsets
-    random = np.random.Generator(np.random.PCG64(0))
-    count = max(_LEAST_DRAWS, _DRAWS_PER_CLASS * len(prior))
-    labels = np.searchsorted(np.cumsum(prior)[:-1], (np.arange(count) + 0.5) / count, side="right")
-    share = spread.between / spread.trace
-    along = random.standard_normal((count, len(spread.variances)))
-    within = (along * np.sqrt((1 - share) * spread.variances)) @ spread.basis.T + spread.mean
+    labels, within = _centred_draws(prior, spread)
+    count = len(labels)
     noise = max(release.tables[1].feature_noise_stddev ** 2, _TINY)
+    variances, basis = spread.between / spread.trace * spread.variances, spread.basis
     for _ in range(_STEPS):
         records = within + offsets[labels]
         pull, known = np.zeros_like(offsets), np.zeros((len(prior), 1))
@@ -69,11 +73,39 @@ def matched_offsets(release: Release, prior: Vector, spread: Spread) -> Matrix:
             own = np.bincount(labels, residuals[np.arange(count), labels], len(prior)) / count
             pull += own[:, None] * (rows - residuals.T @ records / count) / noise
             known += own[:, None] ** 2 / noise
-        expected = share * spread.variances
-        step = (pull @ spread.basis) * expected - offsets @ spread.basis
-        offsets = offsets + (step / (1 + known * expected)) @ spread.basis.T
+        left = 1 / (1 + known * variances)
+        offsets = ((pull + known * offsets) @ basis * variances * left) @ basis.T
         offsets -= prior @ offsets
+        if len(prior) >= _LEAST_CLASSES * len(spread.mean):
+            variances, basis = _between(spread, offsets, (basis, variances * left.sum(axis=0)))
     return offsets
+
+
+def _centred_draws(prior: Vector, spread: Spread) -> tuple[NDArray[np.int64], Matrix]:
+    """Draw records, (n, d), and their classes, (n,), always the same, all classes with one mean."""
+    random = np.random.Generator(np.random.PCG64(0))
+    count = max(_LEAST_DRAWS, _DRAWS_PER_CLASS * len(prior))
+    labels = np.searchsorted(np.cumsum(prior)[:-1], (np.arange(count) + 0.5) / count, side="right")
+    along = random.standard_normal((count, len(spread.variances)))
+    for label in np.unique(labels):
+        along[labels == label] -= along[labels == label].mean(axis=0)
+    stddevs = np.sqrt((1 - spread.between / spread.trace) * spread.variances)
+    return labels.astype(np.int64), (along * stddevs) @ spread.basis.T + spread.mean
+
+
+def _between(
+    spread: Spread, offsets: Matrix, unknown: tuple[Matrix, Vector]
+) -> tuple[Vector, Matrix]:
+    """Return how class means vary, variances, (r,), along a basis, (d, r), from a posterior of all of them.
+
+    ``unknown`` is the sum of the classes' posterior covariances, a basis and variances along it.
+    """
+    worth = len(spread.mean) * spread.between / spread.trace
+    scatter = (spread.basis * (worth * spread.variances)) @ spread.basis.T
+    scatter += offsets.T @ offsets + (unknown[0] * unknown[1]) @ unknown[0].T
+    variances, basis = np.linalg.eigh(scatter)
+    variances = np.maximum(variances, 0.0)
+    return np.asarray(variances * (spread.between / variances.sum())), basis
 
 
 def _rounds(
