@@ -185,6 +185,32 @@ def test_synthetic_labels_of_another_name_are_texts_as_the_records_are(tmp_path)
     assert set(made["died"].to_pylist()) == {"00", "01"}
 
 
+@pytest.mark.parametrize("cell", ["{}", " {}", "{}.0"])
+def test_numbers_in_a_csv_file_are_the_texts_of_numbers_beside_it(tmp_path, cell):
+    made = pa.table({"zone": ["0", "1", None] * 40, "died": ["0", "1", "0"] * 40})
+    pq.write_table(made, tmp_path / "made.parquet")
+    lines = ["zone,died", *(f"{cell.format(i)},{cell.format(i)}" for i in (0, 1) * 20), "NA,0"]
+    (tmp_path / "real.csv").write_text("\n".join(lines))
+    found = compare(*read_pair(tmp_path / "real.csv", tmp_path / "made.parquet", "died"), "died")
+    assert set(found["classes"]) == {"0", "1"}
+    assert found["columns"]["zone"]["likeness"] > 0.6
+
+
+def test_codes_with_leading_zeros_are_texts_whatever_is_around_them(tmp_path):
+    pq.write_table(pa.table({"zone": ["03", "1"], "died": ["a", "b"]}), tmp_path / "made.parquet")
+    (tmp_path / "real.csv").write_text("zone,died\n 03,a\n1,b\nNA,b")
+    records, _ = read_pair(tmp_path / "real.csv", tmp_path / "made.parquet", "died")
+    assert records["zone"].to_pylist() == ["03", "1", None]
+
+
+def test_arrays_of_synthetic_records_are_named_by_their_file(tmp_path):
+    x, y = np.arange(6.0).reshape(3, 2), np.array([0, 1, 0])
+    np.savez(tmp_path / "a.npz", features=x, labels=y)
+    np.savez(tmp_path / "made.npz", x=x, y=y)
+    with pytest.raises(privmix.InvalidInputError, match=r"^made.npz: .*: x, y, got 'features'"):
+        read_pair(tmp_path / "a.npz", tmp_path / "made.npz", "label")
+
+
 def test_arrays_of_any_name_are_read_and_those_that_are_there_are_told(tmp_path):
     x, y = np.arange(6.0).reshape(3, 2), np.array([0, 1, 0])
     np.savez(tmp_path / "a.npz", x=x, y=y)

@@ -7,7 +7,7 @@ import pytest
 
 import privmix
 from builders import make_schema
-from privmix.learners.round_means import Spread, _centred_draws, matched_offsets
+from privmix.learners.round_means import Spread, _between, _centred_draws, matched_offsets
 
 pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
 
@@ -98,3 +98,14 @@ def test_the_draw_itself_has_no_class_means(known):
         np.testing.assert_allclose(records[labels == label].mean(axis=0), spread.mean, atol=1e-12)
     due = (1 - spread.between / spread.trace) * spread.variances
     np.testing.assert_allclose(((records - spread.mean) @ spread.basis).var(axis=0), due, rtol=0.2)
+
+
+def test_where_classes_lie_is_known_by_a_posterior_of_them_and_by_the_records():
+    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    spread = Spread(np.zeros(3), np.array([1.0, 2.0, 3.0]), basis, 1.5)
+    # A prior of 3 classes' worth, of trace 1.5 each; two classes seen, and what is unknown of them.
+    offsets = np.array([[2.0, 0.0, 0.0], [-1.0, 1.0, 0.0]])
+    unknown = np.diag([0.1, 0.2, 0.3])
+    due = 3 * 0.25 * (basis * [1, 2, 3]) @ basis.T + offsets.T @ offsets + unknown
+    variances, axes = _between(spread, offsets, (np.eye(3), np.diag(unknown)))
+    np.testing.assert_allclose((axes * variances) @ axes.T, 1.5 / np.trace(due) * due)

@@ -36,6 +36,7 @@ from privmix.schema.table import TableSchema
 
 _USUAL_LABEL = "label"
 _KEYS = ("features", "labels")  # as synthesize calls them
+_LEADING_ZERO = r"^[+-]?0\d"
 _SEVERAL = "; of several, write a column for each, and name one by --label"
 
 
@@ -98,7 +99,7 @@ def read_synthetic(
         InvalidInputError: As of :func:`read_columns`.
 
     """
-    table = _read(path, label, None, _KEYS)  # as synthesize writes it, whatever REAL's format is
+    table = _read(path, label, None)  # as synthesize writes it, whatever REAL's format is
     names = table.column_names
     own = label if label in names else _label_beside(path)
     if own not in names:
@@ -134,11 +135,13 @@ def _label_beside(path: Path) -> str:
     return str(names[0]) if known and names is not None else _USUAL_LABEL
 
 
-def _read(path: Path, label: str, schema: Schema | None, keys: tuple[str, str]) -> pa.Table:
+def _read(
+    path: Path, label: str, schema: Schema | None, keys: tuple[str, str] | None = None
+) -> pa.Table:
     """Read a table as it stands, but for arrays, whose labels are called ``label``."""
     _validate.regular_file(path)
     suffix = path.suffix.lower()
-    if suffix != ".npz" and keys != _KEYS:
+    if suffix != ".npz" and keys is not None and keys != _KEYS:
         allowed = "nothing except for an .npz file"
         _validate.fail("--features-key, --label-key", allowed, ", ".join(keys))
     try:
@@ -152,7 +155,7 @@ def _read(path: Path, label: str, schema: Schema | None, keys: tuple[str, str]) 
         elif suffix == ".csv":
             table = pa_csv.read_csv(path)
         elif suffix == ".npz":
-            table = _arrays(path, label, *keys)
+            table = _arrays(path, label, keys)
         else:
             _validate.fail(str(path), "a .parquet, .csv or .npz file", suffix or "no ending")
     except (pa.ArrowException, OSError) as error:
@@ -237,20 +240,26 @@ def _texts_of(table: pa.Table) -> set[str]:
 
 
 def _as_texts(table: pa.Table, path: Path, names: Collection[str]) -> pa.Table:
-    """Take columns of a CSV file as the texts that they are there."""
+    """Take columns of a CSV file as the texts that they are there, where a number would not tell these apart."""
     again = [f.name for f in table.schema if f.name in names and not is_text(f.type)]
     if path.suffix.lower() != ".csv" or not again:
         return table
     kinds = dict.fromkeys(again, pa.string())
-    options = pa_csv.ConvertOptions(include_columns=again, column_types=kinds)
+    options = pa_csv.ConvertOptions(
+        include_columns=again, column_types=kinds, strings_can_be_null=True
+    )
     written = pa_csv.read_csv(path, convert_options=options)
     for name in again:
-        table = table.set_column(table.column_names.index(name), name, written[name])
+        texts = pc.utf8_trim_whitespace(written[name])
+        if pc.any(pc.match_substring_regex(texts, _LEADING_ZERO)).as_py():
+            table = table.set_column(table.column_names.index(name), name, texts)
     return table
 
 
-def _arrays(path: Path, label: str, features_key: str, label_key: str) -> pa.Table:
-    with opened_npz(path, [("--features-key", features_key), ("--label-key", label_key)]) as file:
+def _arrays(path: Path, label: str, keys: tuple[str, str] | None) -> pa.Table:
+    told = (path.name, path.name) if keys is None else ("--features-key", "--label-key")
+    features_key, label_key = keys or _KEYS
+    with opened_npz(path, list(zip(told, (features_key, label_key), strict=True))) as file:
         features, labels = file[features_key], file[label_key]
     if features.ndim != 2:
         _validate.fail(f"{path}: {features_key}", "two dimensions", f"shape {features.shape}")

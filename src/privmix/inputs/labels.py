@@ -109,11 +109,13 @@ def match_labels(
 
 def refuse_missing(labels: ArrayLike) -> None:
     """Refuse labels, (count,) or (count, K), of which one is missing, naming its position."""
-    values = np.asarray(labels)
+    # NumPy would write NaN among texts as "nan".
+    values = np.asarray(labels, dtype=None if hasattr(labels, "dtype") else object)
     missing = np.zeros(values.shape, dtype=bool)
-    if values.dtype.kind in "fO":
-        nothing = np.frompyfunc(is_nothing, 1, 1)
-        missing = np.isnan(values) if values.dtype.kind == "f" else nothing(values).astype(bool)
+    if values.dtype.kind == "f":
+        missing = np.isnan(values)
+    elif values.dtype.kind == "O":
+        missing = np.asarray(np.frompyfunc(is_nothing, 1, 1)(values), dtype=bool)
     if missing.any():
         first = tuple(int(i) for i in np.argwhere(missing)[0])
         shown = ", ".join(map(str, first))

@@ -11,7 +11,9 @@ def is_nothing(value: object) -> bool:
     """Whether a value is None, NaN, or what pandas has for a missing one."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
-    return isinstance(value, float) and value != value
+    # NumPy's narrower floats are no Python floats.
+    is_float = isinstance(value, float) or type(value).__name__ in ("float16", "float32")
+    return is_float and value != value
 
 
 def is_missing(value: object) -> bool:

@@ -51,7 +51,7 @@ def matched_offsets(release: Release, prior: Vector, spread: Spread) -> Matrix:
     Where classes are many they show B too, and its directions are what the signed rows tell worst: each step
     takes for B the likeliest one under an inverse Wishart prior around the first, worth as many classes as
     there are features, and the posterior of the means (the expectation-maximisation of Dempster, Laird and
-    Rubin, 1977). Zeros for more than 256 classes, and where classes do not differ or nothing else varies.
+    Rubin, 1977), scaled to what classes vary in all. Zeros for more than 256 classes, and where classes do not differ or nothing else varies.
 
     Args:
         release: A release of design ``adaptive``.
@@ -66,7 +66,8 @@ def matched_offsets(release: Release, prior: Vector, spread: Spread) -> Matrix:
     count = len(labels)
     noise = max(release.tables[1].feature_noise_stddev ** 2, _TINY)
     variances, basis = spread.between / spread.trace * spread.variances, spread.basis
-    for _ in range(_STEPS):
+    many = len(prior) >= _LEAST_CLASSES * len(spread.mean)
+    for step in range(_STEPS):
         records = within + offsets[labels]
         pull, known = np.zeros_like(offsets), np.zeros((len(prior), 1))
         for residuals, rows in _rounds(release, records, labels):
@@ -76,7 +77,7 @@ def matched_offsets(release: Release, prior: Vector, spread: Spread) -> Matrix:
         left = 1 / (1 + known * variances)
         offsets = ((pull + known * offsets) @ basis * variances * left) @ basis.T
         offsets -= prior @ offsets
-        if len(prior) >= _LEAST_CLASSES * len(spread.mean):
+        if many and step < _STEPS - 1:
             variances, basis = _between(spread, offsets, (basis, variances * left.sum(axis=0)))
     return offsets
 
