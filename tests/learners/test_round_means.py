@@ -106,6 +106,8 @@ def test_where_classes_lie_is_known_by_a_posterior_of_them_and_by_the_records():
     # A prior of 3 classes' worth, of trace 1.5 each; two classes seen, and what is unknown of them.
     offsets = np.array([[2.0, 0.0, 0.0], [-1.0, 1.0, 0.0]])
     unknown = np.diag([0.1, 0.2, 0.3])
-    due = 3 * 0.25 * (basis * [1, 2, 3]) @ basis.T + offsets.T @ offsets + unknown
-    variances, axes = _between(spread, offsets, (np.eye(3), np.diag(unknown)))
+    prior = np.array([0.25, 0.75])
+    seen = 0.5 * np.outer(offsets[0], offsets[0]) + 1.5 * np.outer(offsets[1], offsets[1])
+    due = 3 * 0.25 * (basis * [1, 2, 3]) @ basis.T + seen + unknown
+    variances, axes = _between(spread, prior, offsets, (np.eye(3), np.diag(unknown)))
     np.testing.assert_allclose((axes * variances) @ axes.T, 1.5 / np.trace(due) * due)

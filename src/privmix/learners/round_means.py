@@ -78,7 +78,8 @@ def matched_offsets(release: Release, prior: Vector, spread: Spread) -> Matrix:
         offsets = ((pull + known * offsets) @ basis * variances * left) @ basis.T
         offsets -= prior @ offsets
         if many and step < _STEPS - 1:
-            variances, basis = _between(spread, offsets, (basis, variances * left.sum(axis=0)))
+            unknown = len(prior) * (prior @ left) * variances
+            variances, basis = _between(spread, prior, offsets, (basis, unknown))
     return offsets
 
 
@@ -95,15 +96,16 @@ def _centred_draws(prior: Vector, spread: Spread) -> tuple[NDArray[np.int64], Ma
 
 
 def _between(
-    spread: Spread, offsets: Matrix, unknown: tuple[Matrix, Vector]
+    spread: Spread, prior: Vector, offsets: Matrix, unknown: tuple[Matrix, Vector]
 ) -> tuple[Vector, Matrix]:
     """Return how class means vary, variances, (r,), along a basis, (d, r), from a posterior of all of them.
 
-    ``unknown`` is the sum of the classes' posterior covariances, a basis and variances along it.
+    Classes count by their shares, as in the records' variance. ``unknown`` is the sum of their posterior
+    covariances, so weighed: a basis and variances along it.
     """
     worth = len(spread.mean) * spread.between / spread.trace
     scatter = (spread.basis * (worth * spread.variances)) @ spread.basis.T
-    scatter += offsets.T @ offsets + (unknown[0] * unknown[1]) @ unknown[0].T
+    scatter += len(prior) * (offsets.T * prior) @ offsets + (unknown[0] * unknown[1]) @ unknown[0].T
     variances, basis = np.linalg.eigh(scatter)
     variances = np.maximum(variances, 0.0)
     return np.asarray(variances * (spread.between / variances.sum())), basis
