@@ -387,6 +387,13 @@ SIGNALS = [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminate
 class TestSignals:
     """Ctrl-C and SIGTERM: one line says what is left and how to go on."""
 
+    @pytest.fixture(autouse=True)
+    def heard(self):
+        """Let children hear Ctrl-C: a shell has commands in the background ignore it, and these pass that on."""
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
+        signal.signal(signal.SIGINT, before)
+
     @pytest.mark.parametrize(("signum", "status", "word"), SIGNALS)
     def test_release(self, tmp_path, capsys, monkeypatch, signum, status, word):
         schema = make_schema(num_features=400)

@@ -15,7 +15,7 @@ from privmix.publishing.release import Release
 
 _LEAST_DRAWS = 2048
 _DRAWS_PER_CLASS = 32
-# On training records set aside, the sixth step changed nothing that the fifth had left.
+# On training records set aside, correlations with true means changed by .002 in the sixth step, where classes are many.
 _STEPS = 5
 # Fewer classes beside the features say too little of where classes lie.
 _LEAST_CLASSES = 0.05
@@ -51,7 +51,9 @@ def matched_offsets(release: Release, prior: Vector, spread: Spread) -> Matrix:
     Where classes are many they show B too, and its directions are what the signed rows tell worst: each step
     takes for B the likeliest one under an inverse Wishart prior around the first, worth as many classes as
     there are features, and the posterior of the means (the expectation-maximisation of Dempster, Laird and
-    Rubin, 1977), scaled to what classes vary in all. Zeros for more than 256 classes, and where classes do not differ or nothing else varies.
+    Rubin, 1977), scaled to what classes vary in all.
+
+    Zeros for more than 256 classes, and where classes do not differ or nothing else varies.
 
     Args:
         release: A release of design ``adaptive``.
