@@ -8,7 +8,9 @@ from typing import Any
 from privmix.markup import element, page
 
 _MOST_LINES = 50
-_STILL = "hardly varies in the records: of correlations, models and distances"
+_STILL = (
+    "hardly varies in the records, or has no value there: of correlations, models and distances"
+)
 _STYLE = (
     "body{font-family:sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
     "table{border-collapse:collapse;margin:1em 0}td,th{padding:.2em .8em;text-align:left;"

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
@@ -17,7 +16,7 @@ from privmix import _validate
 from privmix.features.applying import apply_extractor
 from privmix.foreign.files import MOST_JSON_BYTES, read_file
 from privmix.inputs.arrays import opened_npz
-from privmix.inputs.columns import is_list, is_text, text_numbers
+from privmix.inputs.columns import features_of, is_list, is_text, text_numbers
 from privmix.inputs.delimited import (
     fail_column,
     is_delimited,
@@ -161,7 +160,15 @@ def _read(
     except (pa.ArrowException, OSError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         _validate.fail(str(path), "a readable table", reason)
+    _refuse_twice(path, table.column_names)
     return table
+
+
+def _refuse_twice(path: Path, names: list[str]) -> None:
+    """Refuse names that two columns have: nothing says which is which. The names are not shown."""
+    if len(set(names)) < len(names):  # the first line of text may be a record
+        twice = len(names) - len(set(names))
+        _validate.fail(str(path), "columns of different names", f"{twice} named as another is")
 
 
 def draw_columns(
@@ -267,6 +274,9 @@ def _arrays(path: Path, label: str, keys: tuple[str, str] | None) -> pa.Table:
         allowed = f"{len(features)} labels, one a record{_SEVERAL}"
         _validate.fail(f"{path}: {label_key}", allowed, f"shape {labels.shape}")
     columns = {f"x{i}": pa.array(values) for i, values in enumerate(features.T)}
+    if label in columns:
+        allowed = f"a name for labels that no feature has; these are x0 to x{len(columns) - 1}"
+        _validate.fail("--label", allowed, label)
     return pa.table(columns | {label: pa.array(labels.tolist())})
 
 
@@ -274,15 +284,18 @@ def _expanded(path: Path, table: pa.Table, label: str) -> pa.Table:
     """Turn a column of vectors of one width into one column a coordinate."""
     if is_list(table[label].type):
         _validate.fail(f"{path}: {label}", f"one label a record{_SEVERAL}", "a column of lists")
-    columns: dict[str, pa.Array] = {}
+    names: list[str] = []
+    columns: list[pa.Array] = []
     for name in table.column_names:
         column = table[name].combine_chunks()
-        kind = column.type
-        if pa.types.is_dictionary(kind):
-            column = pc.cast(column, kind.value_type)
-        elif pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
-            rows = np.array(column.to_pylist(), dtype=np.float64)
-            columns |= {f"x{i}": pa.array(values) for i, values in enumerate(rows.T)}
+        if is_list(column.type):
+            rows = features_of(path, table.select([name]))
+            names += [f"x{i}" for i in range(rows.shape[1])]
+            columns += [pa.array(values) for values in rows.T]
             continue
-        columns[name] = column
-    return pa.table(columns)
+        if pa.types.is_dictionary(column.type):
+            column = pc.cast(column, column.type.value_type)
+        names.append(name)
+        columns.append(column)
+    _refuse_twice(path, names)
+    return pa.table(columns, names=names)

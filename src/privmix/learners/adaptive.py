@@ -132,13 +132,25 @@ class AdaptiveClassifier(PriorClassifier):
         self._keep(release, learnt.coef, learnt.intercept, learnt.logit_scale)
         return self
 
+    @classmethod
+    def of_rounds(cls, release: ReleaseLike, rounds: Rounds) -> Self:
+        """Return the classifier that rounds have trained which were read before."""
+        model, learnt = cls(), learn_rounds(release, None, None, rounds=rounds)
+        model._keep(release, learnt.coef, learnt.intercept, learnt.logit_scale)
+        return model
+
 
 def learn_rounds(
-    release: ReleaseLike, class_prior: ClassPrior, class_weight: ClassWeight, pull: Pull = no_pull
+    release: ReleaseLike,
+    class_prior: ClassPrior,
+    class_weight: ClassWeight,
+    pull: Pull = no_pull,
+    rounds: Rounds | None = None,
 ) -> Learnt:
-    """Take the last step of the public model of an ``adaptive`` release."""
+    """Take the last step of the public model of an ``adaptive`` release; of ``rounds`` that were read before."""
     published = _adaptive(release)
-    model, pairs, weights, scale, balance = read_rounds(release, pull)
+    rounds = read_rounds(release, pull) if rounds is None else rounds
+    model, pairs, weights, scale, balance = rounds
     coef = weights / published.feature_clip_norm
     if (target := model.config.target) != "class":
         pulled = target == "multilabel" and pull is not no_pull

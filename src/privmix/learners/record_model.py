@@ -66,6 +66,8 @@ class ClassModel:
         norm: What all records' norm is, or None.
         boundary: The same classes nearer to each other, of which some records are drawn, or None.
         boundary_share: Which part of the records.
+        relabelled: Which part of the records is to get labels from what tells the classes apart better
+            than these means do.
 
     """
 
@@ -76,6 +78,7 @@ class ClassModel:
     norm: float | None
     boundary: ClassModel | None = None
     boundary_share: float = 0.0
+    relabelled: float = 0.0
 
     @classmethod
     def of(cls, release: ReleaseLike, prior: Vector) -> Self:

@@ -19,7 +19,7 @@ from privmix.features.decoding import (
     exact_coordinates,
 )
 from privmix.features.tabular import TabularExtractor
-from privmix.learners.adaptive import read_rounds
+from privmix.learners.adaptive import AdaptiveClassifier, read_rounds
 from privmix.learners.base import (
     Matrix,
     ReleaseOrFolder,
@@ -35,6 +35,7 @@ from privmix.learners.record_model import (
 )
 from privmix.learners.record_norm import intercept_of
 from privmix.learners.regression import REGRESSION_DESIGNS
+from privmix.learners.round_labels import RoundLabels
 from privmix.learners.round_model import round_model
 from privmix.learners.synthetic_records import (
     Chunk,
@@ -139,6 +140,7 @@ class Synthesizer:
         self._table = getattr(getattr(self.release, "schema", None), "table", None)
         self._classes = np.array(self.release.classes)
         self._prior_source: str | None = None
+        self._classifier: AdaptiveClassifier | None = None  # of the rounds
         with one_blas_thread():  # so that bits do not depend on how many there are
             self._model = self._estimated(class_prior)
         several = self._target in ("multilabel", "soft") or len(self.release.classes) > 1
@@ -163,6 +165,7 @@ class Synthesizer:
         self._lengths: Lengths = "known"
         self._thresholds: NDArray[np.float64] | None = None
         self._decoder: TableDecoder | None = None
+        self._round_labels: RoundLabels | None = None
         with one_blas_thread():
             self._prepare()
 
@@ -174,6 +177,7 @@ class Synthesizer:
             rounds = cache(partial(read_rounds, release))  # minutes for thousands of features
             shares, self._prior_source = class_prior(release, given, rounds)
             if release.design == "adaptive":
+                self._classifier = AdaptiveClassifier.of_rounds(release, rounds())
                 return round_model(release, shares, rounds())
             return ClassModel.of(release, shares)
         if release.design == "adaptive":
@@ -212,17 +216,37 @@ class Synthesizer:
             self._thresholds = np.array(
                 [np.quantile(y, 1 - s) for y, s in zip(labels.T, shares, strict=True)]
             )
-        if self.table_schema is not None:
-            members = self._groups(labels, groups)
-            vectors = self._undo(mixed)
-            weights = np.full(count, 1 / count)
-            if isinstance(self._model, ClassModel):
-                weights = self._model.prior[labels] / self._model.prior[labels].sum()
-            self._decoder = TableDecoder.fit(self.table_schema, vectors, members, groups, weights)
         self._num_groups = groups
+        if self.table_schema is None and self._classifier is None:
+            return
+        weights = np.full(count, 1 / count)
+        if isinstance(self._model, ClassModel):
+            weights = self._model.prior[labels] / self._model.prior[labels].sum()
+        vectors = self._undo(mixed)
+        if self.table_schema is not None:
+            members = self._groups(labels)
+            self._decoder = TableDecoder.fit(self.table_schema, vectors, members, groups, weights)
+        if self._classifier is not None and not self._is_preprocessed:
+            assert isinstance(self._model, ClassModel)
+            features = self._features(vectors, self._decoded(vectors, labels))
+            share, prior = self._model.relabelled, self._model.prior
+            self._round_labels = RoundLabels.fit(self._classifier, features, weights, prior, share)
 
-    def _groups(self, labels: NDArray[Any], groups: int) -> NDArray[np.int64]:
-        return labels if groups > 1 else np.zeros(len(labels), dtype=np.int64)
+    def _groups(self, labels: NDArray[Any]) -> NDArray[np.int64]:
+        return labels if self._num_groups > 1 else np.zeros(len(labels), dtype=np.int64)
+
+    def _decoded(self, vectors: Matrix, labels: NDArray[Any]) -> pa.Table | None:
+        decoder = self._decoder
+        return None if decoder is None else decoder.decode(vectors, self._groups(labels))
+
+    def _features(
+        self, vectors: NDArray[np.floating], table: pa.Table | None
+    ) -> NDArray[np.float32]:
+        """Return the vectors that learners see: of rows those of the ``tabular`` extractor."""
+        if table is None:
+            return vectors.astype(np.float32)
+        assert self.table_schema is not None
+        return TabularExtractor(self.table_schema).transform(table)
 
     def _find_lengths(self, mixed: Matrix) -> None:
         """Find the radius at which public facts about the vectors hold, where a step has lost it."""
@@ -272,9 +296,9 @@ class Synthesizer:
         random = np.random.Generator(np.random.PCG64([self.seed, number]))
         mixed, labels = self._model.draw(count, random)
         vectors = self._undo(mixed)
-        table = None
-        if self._decoder is not None:
-            table = self._decoder.decode(vectors, self._groups(labels, self._num_groups))
+        table = self._decoded(vectors, labels)
+        if self._round_labels is not None:
+            labels = self._round_labels.put(labels, self._features(vectors, table), random)
         return Chunk(vectors.astype(np.float32), self._labelled(labels), table)
 
     @property
@@ -294,10 +318,7 @@ class Synthesizer:
 
     def features_of(self, chunk: Chunk) -> NDArray[np.float32]:
         """Return a stretch's feature vectors; of a table's rows, those of the ``tabular`` extractor."""
-        if chunk.table is None:
-            return chunk.features
-        assert self.table_schema is not None
-        return TabularExtractor(self.table_schema).transform(chunk.table)
+        return self._features(chunk.features, chunk.table)
 
     def images_of(self, chunk: Chunk) -> NDArray[np.uint8]:
         """Return a stretch's images, (count, height, width) or, of colour, (count, height, width, 3)."""

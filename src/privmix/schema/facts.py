@@ -17,6 +17,7 @@ Target = Literal["class", "soft", "multilabel", "regression"]
 ClassBalance = Literal["equal", "unequal"] | tuple[float, ...] | None
 _BALANCES = ("equal", "unequal")
 _MOST_SHOWN = 8
+_LONGEST_NAME = 40  # of a class, where a schema is shown
 SHARES_TOLERANCE = 0.01  # shares are often stated with two digits
 TARGETS: tuple[Target, ...] = ("class", "soft", "multilabel", "regression")
 
@@ -303,7 +304,7 @@ class Schema(FrozenModel):
         return facts_html("privmix schema", self._told())
 
     def _told(self) -> dict[str, object]:
-        shown = ", ".join(map(str, self.classes[:_MOST_SHOWN]))
+        shown = ", ".join(map(_short, self.classes[:_MOST_SHOWN]))
         more = f", ... ({self.num_classes} in all)" if self.classes[_MOST_SHOWN:] else ""
         told: dict[str, object] = {"target": self.target, "classes": shown + more}
         if self.table is not None:
@@ -323,6 +324,12 @@ class Schema(FrozenModel):
     def num_classes(self) -> int:
         """Number of classes K."""
         return len(self.classes)
+
+
+def _short(name: object) -> str:
+    """Return a class's name, cut where it is long."""
+    text = str(name)
+    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 3] + "..."
 
 
 def _table_with(name: str) -> str:
