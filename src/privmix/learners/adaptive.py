@@ -134,23 +134,20 @@ class AdaptiveClassifier(PriorClassifier):
 
     @classmethod
     def of_rounds(cls, release: ReleaseLike, rounds: Rounds) -> Self:
-        """Return the classifier that rounds have trained which were read before."""
-        model, learnt = cls(), learn_rounds(release, None, None, rounds=rounds)
-        model._keep(release, learnt.coef, learnt.intercept, learnt.logit_scale)
+        """Return the classifier of rounds that were read before, without intercepts for the classes' shares."""
+        model = cls()
+        coef = rounds.weights / release.feature_clip_norm
+        model._keep(release, coef, np.zeros(len(coef)), rounds.scale)
+        model.class_prior_ = None
         return model
 
 
 def learn_rounds(
-    release: ReleaseLike,
-    class_prior: ClassPrior,
-    class_weight: ClassWeight,
-    pull: Pull = no_pull,
-    rounds: Rounds | None = None,
+    release: ReleaseLike, class_prior: ClassPrior, class_weight: ClassWeight, pull: Pull = no_pull
 ) -> Learnt:
-    """Take the last step of the public model of an ``adaptive`` release; of ``rounds`` that were read before."""
+    """Take the last step of the public model of an ``adaptive`` release."""
     published = _adaptive(release)
-    rounds = read_rounds(release, pull) if rounds is None else rounds
-    model, pairs, weights, scale, balance = rounds
+    model, pairs, weights, scale, balance = read_rounds(release, pull)
     coef = weights / published.feature_clip_norm
     if (target := model.config.target) != "class":
         pulled = target == "multilabel" and pull is not no_pull

@@ -66,8 +66,6 @@ class ClassModel:
         norm: What all records' norm is, or None.
         boundary: The same classes nearer to each other, of which some records are drawn, or None.
         boundary_share: Which part of the records.
-        relabelled: Which part of the records is to get labels from what tells the classes apart better
-            than these means do.
 
     """
 
@@ -78,7 +76,6 @@ class ClassModel:
     norm: float | None
     boundary: ClassModel | None = None
     boundary_share: float = 0.0
-    relabelled: float = 0.0
 
     @classmethod
     def of(cls, release: ReleaseLike, prior: Vector) -> Self:
@@ -115,18 +112,16 @@ class ClassModel:
 
     def draw(self, count: int, random: np.random.Generator) -> tuple[Matrix, NDArray[np.int64]]:
         """Draw records; every class has its share of them, up to one."""
-        places = (np.arange(count) + random.random()) / count
-        labels = np.searchsorted(np.cumsum(self.prior)[:-1], places, side="right")
-        labels = random.permutation(labels).astype(np.int64)
+        labels = draw_classes(self.prior, count, random)
         if self.boundary is None:
-            return self._members(labels, random), labels
+            return self.members(labels, random), labels
         near = random.random(count) < self.boundary_share
         features = np.empty((count, self.means.shape[1]))
-        features[~near] = self._members(labels[~near], random)
-        features[near] = self.boundary._members(labels[near], random)
+        features[~near] = self.members(labels[~near], random)
+        features[near] = self.boundary.members(labels[near], random)
         return features, labels
 
-    def _members(self, labels: NDArray[np.int64], random: np.random.Generator) -> Matrix:
+    def members(self, labels: NDArray[np.int64], random: np.random.Generator) -> Matrix:
         """Draw records of the given classes, in pairs on either side of their class's mean.
 
         So the draw moves no class mean, which is what learners take most from few records. The two of a
@@ -138,6 +133,13 @@ class ClassModel:
         second = np.flatnonzero(places % 2 == 1)
         noise[order[second]] = -noise[order[second - 1]]
         return _scaled(self.means[labels] + (noise * self.stddevs) @ self.basis.T, self.norm)
+
+
+def draw_classes(prior: Vector, count: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """Draw (count,) class indices, of every class its share, up to one."""
+    places = (np.arange(count) + random.random()) / count
+    labels = np.searchsorted(np.cumsum(prior)[:-1], places, side="right")
+    return random.permutation(labels).astype(np.int64)
 
 
 @dataclass(frozen=True)

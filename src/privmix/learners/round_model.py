@@ -68,10 +68,9 @@ def round_model(release: ReleaseLike, prior: Vector, rounds: Rounds) -> ClassMod
     explain nothing; to subtract their scatter would make classes too easy to tell apart, and networks learn
     that noise. So (2k - 1)^2 of it is subtracted.
 
-    Records of a table are all drawn so, as its columns have few values and shapes to be kept, and get their labels
-    from the classifier (``round_labels``). Of others, as many as class means are known, up to three in five,
-    are of classes that the classifier tells apart best (``round_boundary``), near their boundaries, and
-    as many as they are not known get their labels from it.
+    Records of a table are all drawn so, as its columns have few values and shapes to be kept; the classifier labels
+    them (``round_labels``). Of others, as many as class means are known, up to three in five, are of classes that
+    the classifier tells apart best (``round_boundary``), near their boundaries.
     """
     published = cast(Release, release)
     mechanism: Any = published.certificate.mechanism
@@ -110,14 +109,9 @@ def round_model(release: ReleaseLike, prior: Vector, rounds: Rounds) -> ClassMod
     stddevs = np.sqrt(scaled_to_trace(np.maximum(rest, 0.0), trace - between))
     model = ClassModel(prior, mean + offsets, stddevs, basis @ axes, norm)
     if getattr(facts_of(release), "table", None) is not None:
-        return replace(model, relabelled=1.0)
+        return model
     near = boundary_model(model, rounds.scale * weights, Spread(mean, variances, basis, between))
-    return replace(
-        model,
-        boundary=near,
-        boundary_share=_MOST_NEAR * explained,
-        relabelled=1 - explained,
-    )
+    return replace(model, boundary=near, boundary_share=_MOST_NEAR * explained)
 
 
 def _scaled(offsets: Matrix, prior: Vector, between: float) -> Matrix:

@@ -9,7 +9,6 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from privmix import _validate
@@ -32,6 +31,7 @@ from privmix.learners.record_model import (
     ClassModel,
     TargetModel,
     class_prior,
+    draw_classes,
 )
 from privmix.learners.record_norm import intercept_of
 from privmix.learners.regression import REGRESSION_DESIGNS
@@ -55,6 +55,9 @@ _PILOT_PER_CLASS = 256
 # With more classes than this, a table's shares are matched for all of them together.
 _MOST_GROUPS = 16
 _PILOT_STREAM = 2**40
+# Rows that the classifier labels are drawn until classes have their shares, but no more stretches than these.
+_MOST_STRETCHES = 16
+_MORE_ROWS = 1.2
 # One word of the generator's: of longer seeds some would share their words with a later stretch of others.
 _SEEDS = 2**32 - 1
 # Numbers whose spread nothing shows are spread until this share of them leaves the bounds.
@@ -80,16 +83,20 @@ def synthesize(
 
     They are post-processing of published rows: they cost no budget and read no private record.
     Class means, the records' covariance and the classes' shares are the noise-aware learners'
-    estimates; see ``privmix.learners.record_model``. A record drawn resembles the records, it is none
+    estimates; see ``privmix.learners.record_model``. Rows of a table from an ``adaptive`` release get their
+    labels from the classifier that its rounds have trained (``privmix.learners.round_labels``), unless a step before
+    mixing cannot be undone. A record drawn resembles the records, it is none
     of them, and it is no better protected or worse than the release.
 
     Args:
         release: A release, or its folder, of any design.
         num_records: How many records to draw; nothing to do with how many there were.
         seed: An integer from 0 to 2^32 - 1. The same release, number and seed give the same bits on one machine.
-        class_prior: Shares of the classes: K numbers; ``counts`` that the release has paid for;
+        class_prior: Shares of the classes among the records drawn: K numbers; ``counts`` that the release has paid for;
             ``estimated`` from label weights or rounds; ``uniform``; None takes the first of these that
-            the release allows, and the schema's ``class_balance``, if it states shares, before estimates.
+            the release allows, and the schema's ``class_balance``, if it states shares, before estimates. Where
+            the release tells the records' own shares, other ones change how many of each class are drawn, and
+            nothing in a class; where it does not, they are taken for the records' own.
         label: Name of the label column, where there is one.
 
     Returns:
@@ -100,16 +107,14 @@ def synthesize(
 
     """
     source = Synthesizer(release, seed=seed, class_prior=class_prior, label=label)
-    chunks = list(source.chunks(num_records))
-    num_records = sum(len(chunk.labels) for chunk in chunks)
-    tables = [chunk.table for chunk in chunks if chunk.table is not None]
+    drawn = Chunk.concatenated(list(source.chunks(num_records)))
     return SyntheticRecords(
-        labels=np.concatenate([chunk.labels for chunk in chunks]),
-        facts=source.facts(num_records),
+        labels=drawn.labels,
+        facts=source.facts(len(drawn.labels)),
         names=source.names,
         feature_names=source.feature_names,
-        table=pa.concat_tables(tables) if tables else None,
-        vectors=None if tables else np.concatenate([chunk.features for chunk in chunks]),
+        table=drawn.table,
+        vectors=drawn.features if drawn.table is None else None,
         schema=source.table_schema,
     )
 
@@ -139,6 +144,7 @@ class Synthesizer:
         self._target: Target = target_of(self.release)
         self._table = getattr(getattr(self.release, "schema", None), "table", None)
         self._classes = np.array(self.release.classes)
+        self._prior = np.empty(0)
         self._prior_source: str | None = None
         self._classifier: AdaptiveClassifier | None = None  # of the rounds
         with one_blas_thread():  # so that bits do not depend on how many there are
@@ -175,9 +181,15 @@ class Synthesizer:
             _validate.one_of("release.design", release.design, (*DESIGNS, "adaptive"))
             given = prior if prior is None or isinstance(prior, str) else _numbers(prior)
             rounds = cache(partial(read_rounds, release))  # minutes for thousands of features
-            shares, self._prior_source = class_prior(release, given, rounds)
+            self._prior, self._prior_source = class_prior(release, given, rounds)
+            shares, source = class_prior(release, None, rounds)
+            if (
+                source == "uniform"
+            ):  # since nothing tells, those that were asked for are the records'
+                shares = self._prior
             if release.design == "adaptive":
-                self._classifier = AdaptiveClassifier.of_rounds(release, rounds())
+                if self._table is not None:
+                    self._classifier = AdaptiveClassifier.of_rounds(release, rounds())
                 return round_model(release, shares, rounds())
             return ClassModel.of(release, shares)
         if release.design == "adaptive":
@@ -217,36 +229,22 @@ class Synthesizer:
                 [np.quantile(y, 1 - s) for y, s in zip(labels.T, shares, strict=True)]
             )
         self._num_groups = groups
-        if self.table_schema is None and self._classifier is None:
-            return
-        weights = np.full(count, 1 / count)
-        if isinstance(self._model, ClassModel):
-            weights = self._model.prior[labels] / self._model.prior[labels].sum()
-        vectors = self._undo(mixed)
         if self.table_schema is not None:
             members = self._groups(labels)
+            vectors = self._undo(mixed)
+            weights = np.full(count, 1 / count)
+            if isinstance(self._model, ClassModel):
+                weights = self._model.prior[labels] / self._model.prior[labels].sum()
             self._decoder = TableDecoder.fit(self.table_schema, vectors, members, groups, weights)
         if self._classifier is not None and not self._is_preprocessed:
             assert isinstance(self._model, ClassModel)
-            features = self._features(vectors, self._decoded(vectors, labels))
-            share, prior = self._model.relabelled, self._model.prior
-            self._round_labels = RoundLabels.fit(self._classifier, features, weights, prior, share)
+            some = self._stretch(*self._model.draw(count, random))
+            self._round_labels = RoundLabels.fit(
+                self._classifier, self.features_of(some), self._model.prior
+            )
 
     def _groups(self, labels: NDArray[Any]) -> NDArray[np.int64]:
         return labels if self._num_groups > 1 else np.zeros(len(labels), dtype=np.int64)
-
-    def _decoded(self, vectors: Matrix, labels: NDArray[Any]) -> pa.Table | None:
-        decoder = self._decoder
-        return None if decoder is None else decoder.decode(vectors, self._groups(labels))
-
-    def _features(
-        self, vectors: NDArray[np.floating], table: pa.Table | None
-    ) -> NDArray[np.float32]:
-        """Return the vectors that learners see: of rows those of the ``tabular`` extractor."""
-        if table is None:
-            return vectors.astype(np.float32)
-        assert self.table_schema is not None
-        return TabularExtractor(self.table_schema).transform(table)
 
     def _find_lengths(self, mixed: Matrix) -> None:
         """Find the radius at which public facts about the vectors hold, where a step has lost it."""
@@ -294,12 +292,48 @@ class Synthesizer:
 
     def _chunk(self, number: int, count: int) -> Chunk:
         random = np.random.Generator(np.random.PCG64([self.seed, number]))
-        mixed, labels = self._model.draw(count, random)
-        vectors = self._undo(mixed)
-        table = self._decoded(vectors, labels)
+        model = self._model
         if self._round_labels is not None:
-            labels = self._round_labels.put(labels, self._features(vectors, table), random)
-        return Chunk(vectors.astype(np.float32), self._labelled(labels), table)
+            chunk = self._labelled_by_rounds(count, random)
+        else:
+            if isinstance(model, ClassModel):
+                model = replace(model, prior=self._prior)
+            chunk = self._stretch(*model.draw(count, random))
+        return chunk._replace(labels=self._labelled(chunk.labels))
+
+    def _stretch(self, mixed: Matrix, labels: NDArray[Any]) -> Chunk:
+        """Return records as mixed in the form that they had; labels are class indices, or values."""
+        vectors = self._undo(mixed)
+        table = None
+        if self._decoder is not None:
+            table = self._decoder.decode(vectors, self._groups(labels))
+        return Chunk(vectors.astype(np.float32), labels, table)
+
+    def _labelled_by_rounds(self, count: int, random: np.random.Generator) -> Chunk:
+        """Draw rows, and labels of the rounds' classifier, until there are as many of each class as there should be.
+
+        So of a class rows are drawn as the classifier has them, whatever the classes' shares. Of a class that
+        hardly any row gets they are as the class's Gaussian has them.
+        """
+        assert isinstance(self._model, ClassModel) and self._round_labels is not None
+        model, due = self._model, draw_classes(self._prior, count, random)
+        left = np.bincount(due, minlength=len(self._prior))
+        parts = []
+        for _ in range(_MOST_STRETCHES):
+            if not left.any():
+                break
+            wanted = _MORE_ROWS * float((left / np.maximum(model.prior, 1 / _SEEDS)).max())
+            stretch = self._stretch(*model.draw(int(min(wanted + 1, _CHUNK)), random))
+            labels = self._round_labels.draw(self.features_of(stretch), random)
+            kept = np.flatnonzero(_places(labels) < left[labels])
+            left -= np.bincount(labels[kept], minlength=len(left))
+            parts.append(stretch._replace(labels=labels).take(kept))
+        rest = np.repeat(np.arange(len(left)), left)
+        parts.append(self._stretch(model.members(rest, random), rest))
+        drawn = Chunk.concatenated(parts)
+        order = np.empty(count, dtype=np.int64)
+        order[np.argsort(due, kind="stable")] = np.argsort(drawn.labels, kind="stable")
+        return drawn.take(order)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -318,7 +352,10 @@ class Synthesizer:
 
     def features_of(self, chunk: Chunk) -> NDArray[np.float32]:
         """Return a stretch's feature vectors; of a table's rows, those of the ``tabular`` extractor."""
-        return self._features(chunk.features, chunk.table)
+        if chunk.table is None:
+            return chunk.features
+        assert self.table_schema is not None
+        return TabularExtractor(self.table_schema).transform(chunk.table)
 
     def images_of(self, chunk: Chunk) -> NDArray[np.uint8]:
         """Return a stretch's images, (count, height, width) or, of colour, (count, height, width, 3)."""
@@ -372,6 +409,14 @@ def _numbers(prior: ArrayLike) -> NDArray[np.float64]:
         return np.asarray(prior, dtype=np.float64)
     except (TypeError, ValueError):
         _validate.fail("class_prior", "numbers, one a class", type(prior).__name__)
+
+
+def _places(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many of the same label come before each."""
+    order = np.argsort(labels, kind="stable")
+    places = np.empty(len(labels), dtype=np.int64)
+    places[order] = np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])
+    return places
 
 
 def _within(offset: Matrix, directions: Matrix) -> float:

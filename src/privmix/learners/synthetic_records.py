@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, NoReturn
@@ -82,6 +82,21 @@ class Chunk(NamedTuple):
     features: NDArray[np.float32]
     labels: NDArray[Any]
     table: pa.Table | None
+
+    def take(self, places: NDArray[np.int64]) -> Chunk:
+        """Return the records at these places."""
+        table = None if self.table is None else self.table.take(pa.array(places))
+        return Chunk(self.features[places], self.labels[places], table)
+
+    @staticmethod
+    def concatenated(chunks: Sequence[Chunk]) -> Chunk:
+        """Return the records of several stretches, one after the other."""
+        tables = [chunk.table for chunk in chunks if chunk.table is not None]
+        return Chunk(
+            np.concatenate([chunk.features for chunk in chunks]),
+            np.concatenate([chunk.labels for chunk in chunks]),
+            pa.concat_tables(tables) if tables else None,
+        )
 
 
 @dataclass(frozen=True)
