@@ -441,9 +441,20 @@ def test_class_shares_are_counted_estimated_uniform_or_given(tmp_path):
     uniform = privmix.synthesize(release, 999, class_prior="uniform")
     assert np.abs(np.bincount(uniform.labels) - 333).max() <= 1
     assert uniform.facts.class_prior == "uniform"  # as learners call it
+    means = [made.features[made.labels == 0].mean(axis=0), x[y == 0].mean(axis=0)]
+    means.append(given.features[given.labels == 0].mean(axis=0))
+    np.testing.assert_allclose(means[2], means[0], atol=0.15)  # other numbers, the same classes
     for wrong in ([1, 2], [0, 0, 0], [1, -1, 2], [1, np.nan, 1], "counts", "no", "equal"):
         with pytest.raises(privmix.InvalidInputError, match="class_prior"):
             privmix.synthesize(release, 10, class_prior=wrong)
+
+
+def test_shares_that_nothing_tells_are_said_to_be_equal(tmp_path):
+    release, *_ = make_release(tmp_path, "stratified", sampling_prob=1.0)
+    made = privmix.synthesize(release, 30)
+    assert made.facts.class_prior == "uniform" and "class_prior" in made.facts.notes[-1]
+    some = privmix.synthesize(release, 30, class_prior=[1e-320, 1, 1])
+    assert not some.facts.notes and set(some.labels) == {1, 2}
 
 
 def test_a_design_that_it_does_not_know_is_refused_by_name(tmp_path):

@@ -43,6 +43,7 @@ _TINY = np.finfo(float).tiny
 # A class of fewer records than this share of the average is drawn as if it had as many: its offset
 # is divided by its size, and so is its noise.
 _LEAST_SIZE = 0.1
+_LEAST_SHARE = 1e-9
 MIXED_DESIGNS = ("poisson", "signed", "uniform", "transposed", "hierarchical")
 DESIGNS = (*MIXED_DESIGNS, "stratified", "hybrid")
 
@@ -224,7 +225,8 @@ def class_prior(
         if not (total > 0 and np.isfinite(total) and (prior >= 0).all()):
             allowed = f"{count} numbers, none negative and not all 0"
             _validate.fail("class_prior", allowed, np.asarray(given).tolist())
-        return prior / total, "given"
+        prior = np.where(prior < _LEAST_SHARE * total, 0.0, prior)  # no record is of these
+        return prior / prior.sum(), "given"
     preprocessor = getattr(release, "preprocessor", None)
     counted = preprocessor is not None and preprocessor.counted is not None
     stated = getattr(facts_of(release), "class_balance", None)

@@ -68,6 +68,10 @@ _ROUNDS_NOTE = (
     "any learner can use, plan a release with design hybrid"
 )
 
+_UNIFORM_NOTE = (
+    "classes are drawn equally often, since the release does not tell their shares: state them by class_prior"
+)
+
 Prior = ArrayLike | Literal["counts", "estimated", "uniform"] | None
 
 
@@ -161,6 +165,8 @@ class Synthesizer:
             self._notes += (f"features, no table: {reason}",)
         if self.release.design == "adaptive" and self._table is None:
             self._notes += (_ROUNDS_NOTE,)
+        if class_prior is None and self._prior_source == "uniform":
+            self._notes += (_UNIFORM_NOTE,)
         extractor = getattr(getattr(self.release, "certificate", None), "extractor", None)
         self.image_shape: tuple[int, int, int] | None = None
         pixels = extractor is not None and extractor.name == "pixels"
