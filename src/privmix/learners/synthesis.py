@@ -189,7 +189,7 @@ class Synthesizer:
             rounds = cache(partial(read_rounds, release))  # minutes for thousands of features
             self._prior, self._prior_source = class_prior(release, given, rounds)
             shares, source = class_prior(release, None, rounds)
-            if source == "uniform":  # nothing tells them: those that were asked for are the records'
+            if source == "uniform":  # nothing tells: those asked for are the records'
                 shares = self._prior
             if release.design == "adaptive":
                 if self._table is not None:
