@@ -68,9 +68,7 @@ _ROUNDS_NOTE = (
     "any learner can use, plan a release with design hybrid"
 )
 
-_UNIFORM_NOTE = (
-    "classes are drawn equally often, since the release does not tell their shares: state them by class_prior"
-)
+_UNIFORM_NOTE = "classes are drawn equally often, since the release does not tell their shares: state them by class_prior"
 
 Prior = ArrayLike | Literal["counts", "estimated", "uniform"] | None
 
