@@ -106,9 +106,10 @@ def test_a_class_prob_may_be_one_for_each_class(run):
 @pytest.mark.parametrize(
     ("more", "design", "noted"),
     [
-        ({"target": "multilabel", "max_labels": 2}, None, True),
-        ({"target": "soft"}, None, True),
-        ({"target": "soft"}, "signed", False),
+        ({"target": "regression", "target_bounds": [[0, 1]] * 3}, "adaptive", True),
+        ({"target": "regression", "target_bounds": [[0, 1]] * 3}, None, False),
+        ({"target": "multilabel", "max_labels": 2}, None, False),
+        ({"target": "soft"}, None, False),
         ({}, "adaptive", False),
     ],
 )

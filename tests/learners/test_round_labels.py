@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import softmax
-from sklearn.linear_model import LogisticRegression
+from scipy.special import expit, softmax
+from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import privmix
 from privmix.features.tabular import TabularExtractor
-from privmix.learners.round_labels import RoundLabels
+from privmix.learners.round_labels import RoundLabels, draw_several
 from privmix.learners.synthesis import Synthesizer
+from privmix.preprocess import RandomProjection, UnitNorm
 
 # Releases of tests protect nobody, and say so.
 pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
@@ -111,3 +113,74 @@ def test_a_stretch_is_the_same_whatever_follows(table):
     first = next(Synthesizer(table, seed=2).chunks(10_000))
     whole = privmix.synthesize(table, 10_000, seed=2)
     assert np.array_equal(first.labels, whole.labels[:4096])
+
+
+def test_several_labels_have_their_own_probabilities(rng):
+    given = np.tile([0.9, 0.5, 0.1], (20_000, 1))
+    # Five standard errors.
+    np.testing.assert_allclose(draw_several(given, 3, rng).mean(axis=0), given[0], atol=0.018)
+    few = draw_several(given, 1, rng)
+    assert few.sum(axis=1).max() == 1
+    np.testing.assert_allclose(few.mean(axis=0), [0.9, 0.05, 0.005], atol=0.011)
+
+
+def linear(rng, count=6000):
+    x = rng.standard_normal((count, 6)) + 0.5
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    return x, 3 * x @ rng.standard_normal((6, 3))
+
+
+@pytest.mark.parametrize("target", ["multilabel", "soft"])
+def test_several_labels_and_weights_come_from_the_classifier(tmp_path, rng, target):
+    x, scores = linear(rng)
+    labels = softmax(scores, axis=1)
+    facts = {"max_labels": 2} if target == "multilabel" else {}
+    if target == "multilabel":
+        labels = draw_several(expit(scores), 2, rng)
+    facts |= {"classes": ["a", "b", "c"], "num_features": 6, "feature_clip_norm": 1.0}
+    schema = privmix.Schema(target=target, num_records=6000, **facts)
+    plan = privmix.plan_release(schema, target_epsilon=8, target_delta=1e-5)
+    assert plan.design == "adaptive"
+    release = privmix.release(x, labels, plan, out=tmp_path / "release", test_seed=1)
+    made = privmix.synthesize(release, 5000, seed=1)
+    assert not made.facts.notes and list(made.to_pandas())[-3:] == ["a", "b", "c"]
+    drawn, given = made
+    best, found = (LinearRegression().fit(*some).score(x, labels) for some in ((x, labels), made))
+    assert found > best - 0.05
+    np.testing.assert_allclose(given.mean(axis=0), labels.mean(axis=0), atol=0.08)
+    np.testing.assert_allclose(drawn.mean(axis=0), x.mean(axis=0), atol=0.08)
+    if target == "multilabel":
+        assert set(np.unique(given)) == {0, 1} and given.sum(axis=1).max() == 2
+    else:
+        np.testing.assert_allclose(given.sum(axis=1), 1.0)
+    with pytest.raises(privmix.InvalidInputError, match="class_prior"):
+        privmix.synthesize(release, 10, class_prior="uniform")
+
+
+def test_rows_of_a_table_get_several_labels(tmp_path, rng):
+    facts = json.loads(TABLE % "") | {"target": "multilabel", "max_labels": 2}
+    schema = privmix.Schema.from_json(json.dumps(facts))
+    rows = pd.DataFrame({"size": rng.uniform(-3, 3, 4000), "kind": rng.choice(list("abc"), 4000)})
+    labels = np.column_stack([rows["size"] > 0, rows["kind"] == "a"]).astype(int)
+    plan = privmix.plan_release(schema, target_epsilon=8, target_delta=1e-5)
+    options = {"test_seed": 1, "extractor": TabularExtractor(schema.table)}
+    release = privmix.release(rows, labels, plan, out=tmp_path / "release", **options)
+    frame = privmix.synthesize(release, 4000, seed=1).to_pandas()
+    assert list(frame) == ["size", "kind", "no", "yes"]
+    assert frame["size"][frame["no"] == 1].mean() > 0.5 > frame["size"][frame["no"] == 0].mean()
+    assert (frame["kind"] == "a")[frame["yes"] == 1].mean() > 0.6
+
+
+def test_labels_for_records_that_stay_as_mixed_are_refused(tmp_path, rng):
+    x, scores = linear(rng, 600)
+    facts = {"classes": ["a", "b", "c"], "num_features": 6, "feature_clip_norm": 1.0}
+    schema = privmix.Schema(target="soft", num_records=600, **facts)
+    options = {
+        "design": "adaptive",
+        "preprocessing": (RandomProjection(num_directions=3), UnitNorm()),
+    }
+    plan = privmix.plan_release(schema, target_epsilon=8, target_delta=1e-5, **options)
+    labels = softmax(scores, axis=1)
+    release = privmix.release(x, labels, plan, out=tmp_path / "release", test_seed=1)
+    with pytest.raises(privmix.InvalidInputError, match="can be undone"):
+        privmix.synthesize(release, 10)

@@ -441,7 +441,9 @@ def test_class_shares_are_counted_estimated_uniform_or_given(tmp_path):
     uniform = privmix.synthesize(release, 999, class_prior="uniform")
     assert np.abs(np.bincount(uniform.labels) - 333).max() <= 1
     assert uniform.facts.class_prior == "uniform"  # as learners call it
-    for name in range(3):  # in other numbers, the same classes: records are drawn in pairs about their means
+    for name in range(
+        3
+    ):  # in other numbers, the same classes: records are drawn in pairs about their means
         means = [drawn.features[drawn.labels == name].mean(axis=0) for drawn in (made, given)]
         np.testing.assert_allclose(*means, atol=0.02)
     for wrong in ([1, 2], [0, 0, 0], [1, -1, 2], [1, np.nan, 1], "counts", "no", "equal"):

@@ -1,4 +1,4 @@
-"""Labels of a table's synthetic rows, as the classifier that the rounds have trained gives them."""
+"""Labels of synthetic records, as the classifier that the rounds have trained gives them."""
 
 from __future__ import annotations
 
@@ -63,6 +63,17 @@ class RoundLabels:
         up_to = (_known(self.classifier, features) * self.balance).cumsum(axis=1)
         places = random.random((len(up_to), 1)) * up_to[:, -1:]
         return np.asarray((places >= up_to).sum(axis=1), dtype=np.int64)
+
+
+def draw_several(given: Matrix, most: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """Return (count, K) indicators: each label by its own probability, and at most ``most`` of a record.
+
+    Of too many the likeliest are kept. That labels go together is known only as far as features say so.
+    """
+    drawn = random.random(given.shape) < given
+    order = np.argsort(-np.where(drawn, given, -1.0), axis=1, kind="stable")
+    places = np.argsort(order, axis=1, kind="stable")
+    return (drawn & (places < most)).astype(np.int64)
 
 
 def _known(classifier: AdaptiveClassifier, features: NDArray[np.floating]) -> Matrix:

@@ -47,6 +47,42 @@ class _ClassSums(NamedTuple):
         return float(prior @ ((self.offsets**2).sum(axis=1) - left))
 
 
+class _Population(NamedTuple):
+    """What signed rows show of the records: mean, (d,), covariance, variances along a basis, and common norm.
+
+    The covariance has ``noise`` on its diagonal; the variances have not.
+    """
+
+    mean: Vector
+    covariance: Matrix
+    noise: float
+    variances: Vector
+    basis: Matrix
+    norm: float | None
+
+    @classmethod
+    def of(cls, release: Release) -> _Population:
+        table: Any = release.tables[0]
+        rows = RowMoments.of(table)
+        noise = table.mix_size * table.feature_noise_stddev**2
+        mean, norm = mean_record(release), common_norm(release)
+        width = len(mean)
+        gram = table.mix_size / rows.count * rows.gram
+        covariance = gram[:width, :width] - np.outer(mean, mean)
+        eigenvalues, basis = np.linalg.eigh(covariance)
+        variances = signal_variances(eigenvalues, noise, rows.count)
+        if norm is not None:
+            variances = scaled_to_trace(variances, norm**2 - float(mean @ mean))
+        return cls(mean, covariance, noise, variances, basis, norm)
+
+
+def all_records(release: ReleaseLike) -> ClassModel:
+    """Return the records as one class, as the signed rows show them: labels are for the classifier to give."""
+    seen = _Population.of(cast(Release, release))
+    stddevs = np.sqrt(seen.variances)
+    return ClassModel(np.ones(1), seen.mean[None], stddevs, seen.basis, seen.norm)
+
+
 def round_model(release: ReleaseLike, prior: Vector, rounds: Rounds) -> ClassModel:
     """Fit Gaussian classes to the classifier that the rounds have trained, and to the rounds themselves.
 
@@ -74,20 +110,10 @@ def round_model(release: ReleaseLike, prior: Vector, rounds: Rounds) -> ClassMod
     """
     published = cast(Release, release)
     mechanism: Any = published.certificate.mechanism
-    rows = RowMoments.of(published.tables[0])
-    table: Any = published.tables[0]
-    gram = table.mix_size / rows.count * rows.gram
-    noise = table.mix_size * table.feature_noise_stddev**2
-    mean = mean_record(published)
+    mean, covariance, noise, variances, basis, norm = _Population.of(published)
     width = len(mean)
     weights = rounds.weights[:, :width] / release.feature_clip_norm
     weights = weights - prior @ weights
-    covariance = gram[:width, :width] - np.outer(mean, mean)
-    eigenvalues, basis = np.linalg.eigh(covariance)
-    variances = signal_variances(eigenvalues, noise, rows.count)
-    norm = common_norm(release)
-    if norm is not None:
-        variances = scaled_to_trace(variances, norm**2 - float(mean @ mean))
     trace = float(variances.sum())
     sums = _class_sums(published, prior, mean, covariance - noise * np.eye(width), trace)
     between = float(np.clip(sums.between(prior) / trace, *_SHARES)) * trace if trace > 0 else 0.0

@@ -35,8 +35,8 @@ from privmix.learners.record_model import (
 )
 from privmix.learners.record_norm import intercept_of
 from privmix.learners.regression import REGRESSION_DESIGNS
-from privmix.learners.round_labels import RoundLabels
-from privmix.learners.round_model import round_model
+from privmix.learners.round_labels import RoundLabels, draw_several
+from privmix.learners.round_model import all_records, round_model
 from privmix.learners.synthetic_records import (
     Chunk,
     Lengths,
@@ -58,6 +58,7 @@ _PILOT_STREAM = 2**40
 # Rows that the classifier labels are drawn until classes have their shares, but no more stretches than these.
 _MOST_STRETCHES = 16
 _MORE_ROWS = 1.2
+_LEAST_SHARE = 1e-9
 # One word of the generator's: of longer seeds some would share their words with a later stretch of others.
 _SEEDS = 2**32 - 1
 # Numbers whose spread nothing shows are spread until this share of them leaves the bounds.
@@ -68,7 +69,7 @@ _ROUNDS_NOTE = (
     "any learner can use, plan a release with design hybrid"
 )
 
-_UNIFORM_NOTE = "classes are drawn equally often, since the release does not tell their shares: state them by class_prior"
+_UNIFORM_NOTE = "the release does not tell the classes' shares: they are drawn equally often, unless class_prior states others"
 
 Prior = ArrayLike | Literal["counts", "estimated", "uniform"] | None
 
@@ -87,7 +88,8 @@ def synthesize(
     Class means, the records' covariance and the classes' shares are the noise-aware learners'
     estimates; see ``privmix.learners.record_model``. Rows of a table from an ``adaptive`` release get their
     labels from the classifier that its rounds have trained (``privmix.learners.round_labels``), unless a step before
-    mixing cannot be undone. A record drawn resembles the records, it is none
+    mixing cannot be undone; and so do all records with several labels (each by its own probability) or
+    weights of classes (the probabilities). A record drawn resembles the records, it is none
     of them, and it is no better protected or worse than the release.
 
     Args:
@@ -105,7 +107,8 @@ def synthesize(
         Records in memory. :class:`Synthesizer` yields them in stretches.
 
     Raises:
-        InvalidInputError: Another design or prior, or rows that hold every record.
+        InvalidInputError: Another design or prior, rows that hold every record, rounds of numbers, or rounds
+            of several or soft labels after a step that cannot be undone.
 
     """
     source = Synthesizer(release, seed=seed, class_prior=class_prior, label=label)
@@ -132,6 +135,9 @@ class Synthesizer:
 
     """
 
+    _classifier: AdaptiveClassifier | None = None  # of the rounds, where it gives the labels
+    _prior_source: str | None = None
+
     def __init__(
         self,
         release: ReleaseOrFolder,
@@ -147,8 +153,6 @@ class Synthesizer:
         self._table = getattr(getattr(self.release, "schema", None), "table", None)
         self._classes = np.array(self.release.classes)
         self._prior = np.empty(0)
-        self._prior_source: str | None = None
-        self._classifier: AdaptiveClassifier | None = None  # of the rounds
         with one_blas_thread():  # so that bits do not depend on how many there are
             self._model = self._estimated(class_prior)
         several = self._target in ("multilabel", "soft") or len(self.release.classes) > 1
@@ -161,7 +165,10 @@ class Synthesizer:
         self._notes: tuple[str, ...] = ()
         if reason is not None:
             self._notes += (f"features, no table: {reason}",)
-        if self.release.design == "adaptive" and self._table is None:
+        if self._classifier is not None and self._target != "class" and self._is_preprocessed:
+            allowed = "steps that can be undone, for labels that the rounds' classifier gives"
+            _validate.fail("release.preprocessor", allowed, "one that cannot")
+        if self.release.design == "adaptive" and self._table is None and self._target == "class":
             self._notes += (_ROUNDS_NOTE,)
         if class_prior is None and self._prior_source == "uniform":
             self._notes += (_UNIFORM_NOTE,)
@@ -194,12 +201,12 @@ class Synthesizer:
                     self._classifier = AdaptiveClassifier.of_rounds(release, rounds())
                 return round_model(release, shares, rounds())
             return ClassModel.of(release, shares)
-        if release.design == "adaptive":
-            allowed = f"{', '.join(REGRESSION_DESIGNS)} for target {self._target}"
-            _validate.fail("release.design", f"{allowed}: rounds show no such records", "adaptive")
-        _validate.one_of("release.design", release.design, REGRESSION_DESIGNS)
         if prior is not None:
             _validate.fail("class_prior", f"nothing for target {self._target}", "one")
+        if release.design == "adaptive" and self._target != "regression":
+            self._classifier, self._prior = AdaptiveClassifier().fit(release), np.ones(1)
+            return all_records(release)
+        _validate.one_of("release.design", release.design, REGRESSION_DESIGNS)
         plain = getattr(release, "preprocessor", None) is None
         constant = None
         if self._table is not None and self._table.constant and plain:
@@ -224,8 +231,7 @@ class Synthesizer:
             model = replace(model, prior=np.full(len(model.prior), 1 / len(model.prior)))
         mixed, labels = model.draw(count, random)
         self._find_lengths(mixed)
-        if self._target == "multilabel":
-            assert isinstance(model, TargetModel)
+        if self._target == "multilabel" and isinstance(model, TargetModel):
             shares = np.clip(model.targets_mean, 0.0, 1.0)
             self._thresholds = np.array(
                 [np.quantile(y, 1 - s) for y, s in zip(labels.T, shares, strict=True)]
@@ -238,7 +244,7 @@ class Synthesizer:
             if isinstance(self._model, ClassModel):
                 weights = self._model.prior[labels] / self._model.prior[labels].sum()
             self._decoder = TableDecoder.fit(self.table_schema, vectors, members, groups, weights)
-        if self._classifier is not None and not self._is_preprocessed:
+        if self._target == "class" and self._classifier is not None and not self._is_preprocessed:
             assert isinstance(self._model, ClassModel)
             some = self._stretch(*self._model.draw(count, random))
             self._round_labels = RoundLabels.fit(
@@ -294,14 +300,20 @@ class Synthesizer:
 
     def _chunk(self, number: int, count: int) -> Chunk:
         random = np.random.Generator(np.random.PCG64([self.seed, number]))
-        model = self._model
         if self._round_labels is not None:
             chunk = self._labelled_by_rounds(count, random)
-        else:
-            if isinstance(model, ClassModel):
-                model = replace(model, prior=self._prior)
-            chunk = self._stretch(*model.draw(count, random))
-        return chunk._replace(labels=self._labelled(chunk.labels))
+            return chunk._replace(labels=self._labelled(chunk.labels))
+        model = self._model
+        if isinstance(model, ClassModel):
+            model = replace(model, prior=self._prior)
+        chunk = self._stretch(*model.draw(count, random))
+        if self._target == "class" or self._classifier is None:
+            return chunk._replace(labels=self._labelled(chunk.labels))
+        given = self._classifier.predict_proba(self.features_of(chunk))
+        if self._target == "soft":
+            return chunk._replace(labels=given)
+        most = self.release.schema.max_labels  # type: ignore[attr-defined]
+        return chunk._replace(labels=draw_several(given, most, random))
 
     def _stretch(self, mixed: Matrix, labels: NDArray[Any]) -> Chunk:
         """Return records as mixed in the form that they had; labels are class indices, or values."""
@@ -324,7 +336,7 @@ class Synthesizer:
         for _ in range(_MOST_STRETCHES):
             if not left.any():
                 break
-            wanted = _MORE_ROWS * float((left / np.maximum(model.prior, 1 / _SEEDS)).max())
+            wanted = _MORE_ROWS * float((left / np.maximum(model.prior, _LEAST_SHARE)).max())
             stretch = self._stretch(*model.draw(int(min(wanted + 1, _CHUNK)), random))
             labels = self._round_labels.draw(self.features_of(stretch), random)
             kept = np.flatnonzero(_places(labels) < left[labels])

@@ -45,9 +45,9 @@ def plan_lines(plan: ReleasePlan) -> list[tuple[str, str]]:
 def plan_notes(plan: ReleasePlan) -> list[tuple[str, str]]:
     """Return (name, value) of what a plan does not allow, and what would."""
     target = "class" if plan.data_schema is None else plan.data_schema.target
-    if plan.design != "adaptive" or target == "class":
+    if plan.design != "adaptive" or target != "regression":
         return []
-    told = f"none can be drawn from rounds of target {target}; --design signed allows them"
+    told = "none can be drawn from rounds of numbers; --design signed allows them"
     return [("synthetic records", told)]
 
 
