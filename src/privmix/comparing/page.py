@@ -24,7 +24,7 @@ def tables(found: dict[str, Any]) -> Iterator[Table]:
     """Yield (title, header, lines) of each part of a comparison; the least alike come first."""
     yield "Records", ("", "number"), [(kind, _count(found, kind)) for kind in ("real", "synthetic")]
     lines: list[tuple[str, ...]] = [
-        (name, "not among the synthetic ones") for name in found["left_out"]
+        (name, "not among the synthetic ones that are compared") for name in found["left_out"]
     ]
     lines += [(name, _STILL) for name in found["still"]]
     if lines:
