@@ -80,12 +80,13 @@ def test_the_card_has_front_matter_that_names_the_files(releases):
         ("class", "adaptive", True),
         ("class", "hybrid", True),
         ("multilabel", "signed", True),
-        ("multilabel", "adaptive", False),
+        ("regression", "adaptive", False),
     ],
 )
 def test_the_card_offers_synthetic_records_where_there_can_be_some(target, design, told):
-    several = {"max_labels": 2} if target == "multilabel" else {}
-    facts = {"num_features": 5, "num_records": 200, "feature_clip_norm": 1.0, **several}
+    of_target = {"multilabel": {"max_labels": 2}, "regression": {"target_bounds": [[0, 1]] * 3}}
+    facts = {"num_features": 5, "num_records": 200, "feature_clip_norm": 1.0}
+    facts |= of_target.get(target, {})
     schema = Schema(classes=["a", "b", "c"], target=target, **facts)
     plan = plan_release(schema, target_epsilon=2.0, target_delta=1e-5, design=design)
     card = dataset_card(Certificate.for_plan(plan, private=True, files={}))

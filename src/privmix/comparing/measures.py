@@ -32,12 +32,12 @@ WARNING = (
 _MOST_RECORDS = 4000
 _STILL = 0.01  # of the synthetic spread
 _MOST_CATEGORIES = 30
-_MOST_CORRELATED = 200
-_MISSING = "(missing)"
-_OTHER = "(other)"
 # Boosting grows a tree for each class in each iteration: of many classes, fewer iterations.
 _MOST_TREES = 500
 _ITERATIONS = 5, 50
+_MOST_CORRELATED = 200
+_MISSING = "(missing)"
+_OTHER = "(other)"
 
 _CLASSIFIERS: dict[str, Callable[[int, int], Any]] = {
     "linear": lambda seed, _: LogisticRegression(max_iter=300),
@@ -140,6 +140,7 @@ def compare(real: pa.Table, synthetic: pa.Table, label: str, *, seed: int = 0) -
         InvalidInputError: Other columns, no label, or too few records.
 
     """
+    given = {"real": real.num_rows, "synthetic": synthetic.num_rows}
     names = [name for name in real.column_names if name in synthetic.column_names]
     for position, table in (("real", real), ("synthetic", synthetic)):
         if label not in table.column_names:
@@ -150,7 +151,6 @@ def compare(real: pa.Table, synthetic: pa.Table, label: str, *, seed: int = 0) -
     if not names:
         _validate.fail("synthetic", "at least one column of the records beside the label", "none")
     random = np.random.default_rng(_validate.integer("seed", seed, at_least=0))
-    given = {"real": real.num_rows, "synthetic": synthetic.num_rows}
     real = _sample(real, _MOST_RECORDS, random)
     synthetic = _sample(synthetic, _MOST_RECORDS, random)
     half = real.num_rows // 2

@@ -7,7 +7,6 @@ from privmix.accounting.rounding import rounded_up
 from privmix.mechanism import ResidualConfig
 from privmix.planning.plan import ReleasePlan
 from privmix.preprocess import Step, charged
-from privmix.schema import Target
 
 
 def plan_lines(plan: ReleasePlan) -> list[tuple[str, str]]:
@@ -43,15 +42,10 @@ def plan_lines(plan: ReleasePlan) -> list[tuple[str, str]]:
     return rows
 
 
-def allows_synthesis(design: str, target: Target) -> bool:
-    """Whether synthetic records can be drawn from a release: rounds show those of classes alone."""
-    return design != "adaptive" or target == "class"
-
-
 def plan_notes(plan: ReleasePlan) -> list[tuple[str, str]]:
     """Return (name, value) of what a plan does not allow, and what would."""
-    target: Target = "class" if plan.data_schema is None else plan.data_schema.target
-    if allows_synthesis(plan.design, target):
+    target = "class" if plan.data_schema is None else plan.data_schema.target
+    if plan.design != "adaptive" or target == "class":
         return []
     told = f"none can be drawn from rounds of target {target}; --design signed allows them"
     return [("synthetic records", told)]

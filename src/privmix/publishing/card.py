@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from privmix.accounting.guarantee import Guarantee
 from privmix.markup import markdown
 from privmix.mechanism import ResidualConfig, TableConfig
-from privmix.planning.summary import allows_synthesis
+from privmix.planning.summary import plan_notes
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.preprocess import Step
 from privmix.publishing.certificate import Certificate
@@ -52,7 +52,7 @@ def dataset_card(certificate: Certificate) -> str:
             "model that earlier rounds determine is from the label,"
         )
     private = certificate.private
-    drawn = _SYNTHESIS if allows_synthesis(mechanism.design, schema.target) else ""
+    drawn = "" if plan_notes(certificate.to_plan()) else _SYNTHESIS  # all that they tell of
     return f"""---
 pretty_name: {"Private mixtures" if private else "Mixtures, not private"}
 tags:
