@@ -140,13 +140,13 @@ def compare(real: pa.Table, synthetic: pa.Table, label: str, *, seed: int = 0) -
         InvalidInputError: Other columns, no label, or too few records.
 
     """
-    given = {"real": real.num_rows, "synthetic": synthetic.num_rows}
     names = [name for name in real.column_names if name in synthetic.column_names]
     for position, table in (("real", real), ("synthetic", synthetic)):
         if label not in table.column_names:
             _validate.fail(f"{position}.label", f"a column named {label}", "none")
         if table.num_rows < 20:
             _validate.fail(position, "at least 20 records", table.num_rows)
+    given = {"real": real.num_rows, "synthetic": synthetic.num_rows}
     names.remove(label)
     if not names:
         _validate.fail("synthetic", "at least one column of the records beside the label", "none")
