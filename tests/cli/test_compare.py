@@ -98,6 +98,107 @@ def test_records_with_hashed_columns_are_compared_as_features(tmp_path, run):
         assert found["models"]["linear"]["synthetic"] > 0.9
 
 
+def coded(path, seed: int = 0) -> None:
+    """Write records in codes of their own, with a column that no schema names."""
+    real = frame(seed)
+    real.assign(
+        age=[("999" if np.isnan(v) else f"{v:.1f}".replace(".", ",")) for v in real["age"]],
+        smokes=np.where(real["smokes"], "yes", "no"),
+        seen=real["seen"].dt.strftime("%Y-%m-%d"),
+        ward="B",
+    ).to_csv(path, sep=";", index=False)
+
+
+def release_coded(folder, **facts) -> None:
+    schema = privmix.Schema.from_json(json.dumps(SCHEMA | facts))
+    design = "hybrid" if schema.target == "class" else "signed"
+    plan = privmix.plan_release(schema, target_epsilon=50.0, target_delta=1e-5, design=design)
+    records, extractor = frame(0), make_extractor("tabular", table=schema.table)
+    labels = records["died"]
+    if schema.target == "multilabel":
+        labels = np.column_stack([records["died"] == "yes", records["smokes"]]).astype(int)
+    privmix.release(records, labels, plan, out=folder, test_seed=1, extractor=extractor)
+
+
+@pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
+@pytest.mark.parametrize("name", ["r", "made.csv", "made.parquet", "other.csv"])
+def test_what_synthetic_records_are_of_says_what_cells_mean(tmp_path, name):
+    coded(tmp_path / "real.csv")
+    release_coded(tmp_path / "r")
+    label = () if name == "other.csv" else ("--label", "died")
+    if name != "r":
+        words = ("--num-records", 600, *label, "--out", tmp_path / name)
+        run("synthesize", tmp_path / "r", *words)
+    words = ("compare", tmp_path / "real.csv", tmp_path / name, "--label", "died", "--json")
+    found = json.loads(run(*words).stdout)
+    assert set(found["columns"]) == {"age", "smokes", "seen"} and found["left_out"] == ["ward"]
+    assert all(column["likeness"] > 0.7 for column in found["columns"].values()), found["columns"]
+    assert set(found["classes"]) == {"no", "yes"}
+    assert found["models"]["linear"]["synthetic"] > 0.9
+
+
+@pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
+def test_a_schema_that_is_given_counts_before_that_of_a_release(tmp_path):
+    coded(tmp_path / "real.csv")
+    release_coded(tmp_path / "r")
+    other = json.loads(json.dumps(SCHEMA))
+    del other["table"]["columns"][2]
+    (tmp_path / "schema.json").write_text(json.dumps(other))
+    words = ("compare", tmp_path / "real.csv", tmp_path / "r", "--label", "died", "--json")
+    found = json.loads(run(*words, "--schema", tmp_path / "schema.json").stdout)
+    assert set(found["columns"]) == {"age", "smokes"}
+
+
+@pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
+def test_a_column_that_synthetic_records_lost_is_named_and_any_column_may_be_the_label(tmp_path):
+    coded(tmp_path / "real.csv")
+    release_coded(tmp_path / "r")
+    made = tmp_path / "made.parquet"
+    run("synthesize", tmp_path / "r", "--num-records", 600, "--label", "died", "--out", made)
+    pd.read_parquet(made).drop(columns="seen").to_parquet(made)
+    words = ("compare", tmp_path / "real.csv", made, "--json", "--label")
+    found = json.loads(run(*words, "died").stdout)
+    assert set(found["columns"]) == {"age", "smokes"} and found["left_out"] == ["seen", "ward"]
+    found = json.loads(run(*words, "smokes").stdout)
+    assert set(found["columns"]) == {"age", "died"} and set(found["classes"]) == {"False", "True"}
+    assert found["columns"]["died"]["likeness"] > 0.8
+
+
+@pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
+@pytest.mark.parametrize("name", ["r", "made.csv"])
+def test_other_labels_of_a_table_are_columns(tmp_path, name):
+    coded(tmp_path / "real.csv")
+    real = pd.read_csv(tmp_path / "real.csv", sep=";")
+    real = real.assign(
+        died=(real["died"] == "yes").astype(int), smoker=(real["smokes"] == "yes") * 1
+    )
+    real.to_csv(tmp_path / "real.csv", sep=";", index=False)
+    columns = SCHEMA["table"]["columns"]
+    table = {**SCHEMA["table"], "columns": [columns[0], columns[2]]}
+    facts = {"classes": ["died", "smoker"], "target": "multilabel", "max_labels": 2}
+    release_coded(tmp_path / "r", table=table, **facts)
+    if name != "r":
+        run("synthesize", tmp_path / "r", "--num-records", 600, "--out", tmp_path / name)
+    words = ("compare", tmp_path / "real.csv", tmp_path / name, "--label", "died", "--json")
+    found = json.loads(run(*words).stdout)
+    assert set(found["columns"]) == {"age", "seen", "smoker"} and set(found["classes"]) == {
+        "0",
+        "1",
+    }
+    assert found["columns"]["smoker"]["kind"] == "numeric"
+    assert found["columns"]["smoker"]["likeness"] > 0.8
+
+
+def test_facts_beside_a_file_that_state_no_table_are_named(tmp_path):
+    frame(0).to_parquet(tmp_path / "real.parquet")
+    frame(1).to_parquet(tmp_path / "made.parquet")
+    extractor = {"name": "tabular", "parameters": {"table": "{}"}, "digest": "0" * 64}
+    (tmp_path / "made.parquet.json").write_text(json.dumps({"extractor": extractor}))
+    words = ["compare", tmp_path / "real.parquet", tmp_path / "made.parquet", "--label", "died"]
+    error = CliRunner().invoke(app, [str(word) for word in words]).exception
+    assert "made.parquet.json: extractor.parameters.table" in str(error)
+
+
 def test_no_page_is_written_into_a_release(tmp_path):
     (tmp_path / "certificate.json").touch()
     words = ["compare", "real.csv", "made.csv", "--html", str(tmp_path / "page.html")]

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import privmix
+from privmix.comparing import measures
 from privmix.comparing.measures import WARNING, compare
 from privmix.comparing.page import to_html, to_text
 from privmix.comparing.sources import read_columns, read_pair
@@ -237,3 +238,30 @@ def test_several_labels_are_refused_unless_each_has_a_column(tmp_path):
     with pytest.raises(privmix.InvalidInputError, match="x0, a, b"):
         read_columns(tmp_path / "b.parquet", "label")
     assert read_columns(tmp_path / "b.parquet", "a").column_names == ["x0", "a", "b"]
+
+
+def test_the_pair_of_the_largest_difference_is_named():
+    found = compare(table(0), table(1, flip=True), "died")
+    assert found["correlations"]["largest_pair"] == [EVIL, "income"]
+    assert f"{EVIL} and income" in to_text(found)
+    assert "&lt;/script&gt; and income" in to_html(found)
+    zones = compare(table(0).select(["zone", "died"]), table(1).select(["zone", "died"]), "died")
+    assert all(name.startswith("zone=") for name in zones["correlations"]["largest_pair"])
+    one = compare(table(0).select(["income", "died"]), table(1).select(["income", "died"]), "died")
+    assert one["correlations"]["largest_pair"] is None and "no pair" in to_text(one)
+
+
+def test_samples_are_said_to_be_some(monkeypatch):
+    monkeypatch.setattr(measures, "_MOST_RECORDS", 500)
+    found = compare(table(0), table(1, count=300), "died")
+    assert found["records"] == {"real": 500, "synthetic": 300}
+    assert found["given"] == {"real": 600, "synthetic": 300}
+    for told in (to_text(found), to_html(found)):
+        assert "500, a sample of 600" in told and "a sample of 300" not in told
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "iterations"), [(2, 50), (10, 50), (20, 25), (77, 6), (1000, 5)]
+)
+def test_boosting_of_many_classes_has_fewer_iterations(num_classes, iterations):
+    assert measures._CLASSIFIERS["boosting"](0, num_classes).max_iter == iterations

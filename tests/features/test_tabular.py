@@ -416,3 +416,160 @@ class TestOneCellDoesNotChangeOthers:
         options = {"kind": "table", "on_bad_record": "zero", "max_bad_share": 1.0}
         (block,) = open_records(frame, table=self.when("%Y%m%d").schema, **options).blocks(9)
         assert block.bad.tolist() == [False, True, True, True]
+
+
+CODES = TableSchema(
+    columns=[
+        {"name": "age", "type": "numeric", "lower": 18, "upper": 98, "nullable": False},
+        {"name": "pdays", "type": "numeric", "lower": 0, "upper": 30, "missing_values": ["999"]},
+        {"name": "calls", "type": "numeric", "lower": 0, "upper": 5, "integer": True},
+        {"name": "loan", "type": "boolean", "missing_values": ["unknown"]},
+        {"name": "member", "type": "boolean", "nullable": False},
+        {"name": "job", "type": "categorical", "categories": ["clerk", "cook"]},
+        {"name": "zone", "type": "categorical", "categories": ["1", "2"]},
+        {"name": "grade", "type": "ordinal", "categories": ["low", "high"]},
+        {"name": "seen", "type": "datetime", "earliest": "2020-01-01", "latest": "2030-01-01"},
+        {"name": "told", "type": "datetime", "earliest": "2020-01-01", "latest": "2030-01-01",
+         "format": "%d.%m.%Y"},
+    ]
+)  # fmt: skip
+CODED = pd.DataFrame(
+    {
+        "id": ["a", "b", "c"],
+        "zone": ["2", "7", "x"],
+        "told": ["24.11.2013", "05.06.2025", None],
+        "age": ["58", "130", "18"],
+        "pdays": [999, 3, 40],
+        "calls": [2.0, 9.0, None],
+        "loan": ["yes", "unknown", "no"],
+        "member": ["no", "yes", "no"],
+        "job": ["cook", "pilot", None],
+        "grade": ["high", "middle", "low"],
+        "seen": ["2025-06-05", "2031-01-01", ""],
+    },
+    index=[7, 3, 5],
+)
+
+
+class TestToPandas:
+    def test_cells_mean_what_the_schema_says(self):
+        found = TabularExtractor(CODES).to_pandas(CODED)
+        assert found.index.tolist() == [7, 3, 5]
+        kinds = {name: str(kind) for name, kind in found.dtypes.items()}
+        told = {name: kinds[name] for name in ("calls", "loan", "member", "zone", "seen")}
+        assert told == {
+            "calls": "Int64",
+            "loan": "boolean",
+            "member": "bool",
+            "zone": "Int64",
+            "seen": "datetime64[us]",
+        }
+        plain = found.astype(object).where(found.notna(), None).to_dict("list")
+        assert plain == {
+            "age": [58.0, 98.0, 18.0],
+            "pdays": [None, 3.0, 30.0],
+            "calls": [2, 5, None],
+            "loan": [True, None, False],
+            "member": [False, True, False],
+            "job": ["cook", "pilot", None],
+            "zone": [2, 7, None],
+            "grade": ["high", None, "low"],
+            "seen": [pd.Timestamp("2025-06-05"), pd.Timestamp("2030-01-01"), None],
+            "told": ["01.01.2020", "05.06.2025", None],
+        }
+
+    def test_what_is_in_this_form_already_stays(self):
+        extractor = TabularExtractor(CODES)
+        found = extractor.to_pandas(CODED)
+        assert extractor.to_pandas(found).equals(found)
+        assert extractor.to_pandas(pa.Table.from_pandas(CODED)).equals(found.reset_index(drop=True))
+        assert (extractor.to_pandas(CODED[:0]).dtypes == found.dtypes).all()
+        many = pd.concat([CODED] * 3000, ignore_index=True)
+        assert (
+            extractor.to_pandas(many)
+            .tail(3)
+            .reset_index(drop=True)
+            .equals(found.reset_index(drop=True))
+        )
+
+    def test_vectors_stay_the_same(self):
+        extractor = TabularExtractor(CODES)
+        listed = CODED.assign(zone=["2", "1", "1"], job="cook")
+        again = extractor.transform(extractor.to_pandas(listed))
+        assert np.array_equal(extractor.transform(listed), again)
+
+    def test_columns_that_cannot_be_drawn_are_read(self):
+        found = TabularExtractor(SCHEMA).to_pandas(ROWS)
+        assert found["town"].tolist() == ["a", "b", "a"] and found["size"].isna()[2]
+
+    @pytest.mark.parametrize(
+        ("column", "value", "told"),
+        [
+            ("age", "old", r"records\[1\], age: .*a number"),
+            ("age", None, r"records\[1\], age: .*not nullable"),
+            ("loan", "perhaps", r"records\[1\], loan: "),
+        ],
+    )
+    def test_a_cell_that_is_no_value_is_named(self, column, value, told):
+        wrong = CODED.copy()
+        wrong[column] = wrong[column].astype(object)
+        wrong.iloc[1, list(wrong.columns).index(column)] = value
+        with pytest.raises(InvalidInputError, match=told) as found:
+            TabularExtractor(CODES).to_pandas(wrong)
+        assert "on_bad_record" not in str(found.value)
+
+    def test_a_missing_column_is_named(self):
+        with pytest.raises(InvalidInputError, match="got 'job'"):
+            TabularExtractor(CODES).to_pandas(CODED.drop(columns="job"))
+
+    def test_a_blank_record_has_nothing_but_where_it_must(self):
+        blank = CODED.astype(object)
+        blank.iloc[0] = None
+        with pytest.raises(InvalidInputError, match=r"records\[0\], age: .*not nullable"):
+            TabularExtractor(CODES).to_pandas(blank)
+        nullable = TableSchema(columns=[c for c in CODES.columns if c.nullable])
+        assert TabularExtractor(nullable).to_pandas(blank).iloc[0].isna().all()
+
+
+@pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
+def test_a_pipeline_fitted_on_synthetic_rows_scores_records_in_their_own_codes(tmp_path):
+    from sklearn.compose import make_column_selector, make_column_transformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
+    columns = [c for c in CODES.columns if c.name in ("pdays", "loan", "job")]
+    table = TableSchema(columns=columns)
+    rng = np.random.default_rng(0)
+    yes = rng.random(2000) < 0.4
+    loan = np.where(rng.random(2000) < 0.9, yes, ~yes)
+    raw = pd.DataFrame(
+        {
+            "pdays": np.where(rng.random(2000) < 0.3, 999, np.where(yes, 25, 5)),
+            "loan": np.where(rng.random(2000) < 0.1, "unknown", np.where(loan, "yes", "no")),
+            "job": np.where(rng.random(2000) < 0.5, "cook", "clerk"),
+        }
+    )
+    raw["bought"] = np.where(yes, "yes", "no")
+    schema = Schema(classes=["no", "yes"], num_records=2000, table=table)
+    plan = plan_release(schema, target_epsilon=50.0, target_delta=1e-5, design="hybrid")
+    extractor = TabularExtractor(table)
+    made = release(
+        raw, raw["bought"], plan, out=tmp_path / "r", extractor=extractor, test_seed=1
+    ).synthesize(2000, label="bought")
+    frame = made.to_pandas()
+    x, y = frame.drop(columns="bought"), frame["bought"]
+    assert (extractor.to_pandas(raw).dtypes == x.dtypes).all()
+    numbers = ["number", "bool", "boolean"]
+    pipeline = make_pipeline(
+        make_column_transformer(
+            (SimpleImputer(add_indicator=True), make_column_selector(dtype_include=numbers)),
+            (
+                OneHotEncoder(handle_unknown="ignore"),
+                make_column_selector(dtype_exclude=numbers),
+            ),
+        ),
+        LogisticRegression(max_iter=500),
+    ).fit(x, y)
+    assert pipeline.score(extractor.to_pandas(raw), raw["bought"]) > 0.85

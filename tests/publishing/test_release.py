@@ -74,6 +74,38 @@ def test_the_card_has_front_matter_that_names_the_files(releases):
         assert "differential-privacy" in front
 
 
+@pytest.mark.parametrize(
+    ("target", "design", "told"),
+    [
+        ("class", "adaptive", True),
+        ("class", "hybrid", True),
+        ("multilabel", "signed", True),
+        ("regression", "adaptive", False),
+    ],
+)
+def test_the_card_offers_synthetic_records_where_there_can_be_some(target, design, told):
+    of_target = {"multilabel": {"max_labels": 2}, "regression": {"target_bounds": [[0, 1]] * 3}}
+    facts = {"num_features": 5, "num_records": 200, "feature_clip_norm": 1.0}
+    facts |= of_target.get(target, {})
+    schema = Schema(classes=["a", "b", "c"], target=target, **facts)
+    plan = plan_release(schema, target_epsilon=2.0, target_delta=1e-5, design=design)
+    card = dataset_card(Certificate.for_plan(plan, private=True, files={}))
+    assert ("privmix synthesize" in card) == told
+    assert "privmix train" in card
+
+
+@pytest.mark.parametrize(("design", "second"), [("adaptive", "residuals"), ("hybrid", "mixtures")])
+def test_rows_of_several_kinds_are_not_one_array(tmp_path, design, second):
+    schema = make_schema()
+    plan = plan_release(schema, target_epsilon=2.0, target_delta=1e-5, design=design)
+    made = release(*make_data(schema, 60), plan, out=tmp_path / "r")
+    with pytest.raises(InvalidInputError) as found:
+        made.features
+    error = str(found.value)
+    assert f"release.tables[1] ({second})" in error and f"a release of design {design}" in error
+    assert "to_pandas()" in error and "synthesize(...)" in error
+
+
 def test_no_private_fact_reaches_the_folder(tmp_path):
     """Two data sets of other sizes and class balance under one plan: only the rows differ."""
     schema = Schema(classes=["a", "b", "c"], num_features=4, num_records=500, feature_clip_norm=2.0)

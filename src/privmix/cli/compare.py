@@ -51,7 +51,8 @@ def compare_command(
         Path | None,
         typer.Option(
             "--schema",
-            help="Schema file (JSON): types of the columns, what is missing, the format of REAL.",
+            help="Schema file (JSON): types of the columns, what is missing, the format of REAL. Without "
+            "it, the table that SYNTHETIC's release was made of tells.",
         ),
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page here as well.")] = None,
@@ -60,14 +61,16 @@ def compare_command(
 ) -> None:
     """Compare records with synthetic ones. For the data holder's eyes only: nothing here is private.
 
-    Columns, correlations, shares of classes, models trained on either and tested on records, and
-    distances to the nearest record beside those of records not seen. Where a table has hashed columns,
+    Of samples of at most 4,000 records: columns, correlations, shares of classes, models trained on either
+    and tested on records, and distances to the nearest record beside those of records not seen. Where a table has hashed columns,
     synthetic records are features: the records are then compared as features, too.
 
     Examples:
         privmix compare patients.parquet synthetic.parquet --label died
 
-        privmix compare patients.csv release/ --label died --schema schema.json --html comparison.html
+        privmix compare patients.csv release/ --label died --html comparison.html
+
+        privmix compare patients.csv others.parquet --label died --schema schema.json
 
     """
     from privmix.comparing.measures import WARNING, compare

@@ -22,14 +22,9 @@ Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 def tables(found: dict[str, Any]) -> Iterator[Table]:
     """Yield (title, header, lines) of each part of a comparison; the least alike come first."""
-    records = found["records"]
-    yield (
-        "Records",
-        ("", "number"),
-        [("real", str(records["real"])), ("synthetic", str(records["synthetic"]))],
-    )
+    yield "Records", ("", "number"), [(kind, _count(found, kind)) for kind in ("real", "synthetic")]
     lines: list[tuple[str, ...]] = [
-        (name, "not among the synthetic ones") for name in found["left_out"]
+        (name, "not among the synthetic ones that are compared") for name in found["left_out"]
     ]
     lines += [(name, _STILL) for name in found["still"]]
     if lines:
@@ -40,10 +35,14 @@ def tables(found: dict[str, Any]) -> Iterator[Table]:
     apart = found["correlations"]
     yield (
         "Correlations of pairs",
-        ("difference", ""),
+        ("difference", "", "of"),
         [
-            ("mean", f"{apart['mean_difference']:.3f}"),
-            ("largest", f"{apart['largest_difference']:.3f}"),
+            ("mean", f"{apart['mean_difference']:.3f}", "all pairs"),
+            (
+                "largest",
+                f"{apart['largest_difference']:.3f}",
+                " and ".join(apart["largest_pair"] or ["no pair"]),
+            ),
         ],
     )
     shares = sorted(
@@ -95,6 +94,11 @@ def to_html(found: dict[str, Any]) -> str:
         parts += [element("h2", name), element("table", heads, rows)]
     warning = element("p", found["warning"], class_="warning")
     return page(title, [element("style", _STYLE)], [element("h1", title), warning, parts])
+
+
+def _count(found: dict[str, Any], kind: str) -> str:
+    used, given = found["records"][kind], found["given"][kind]
+    return str(used) if used == given else f"{used}, a sample of {given}"
 
 
 def _number(value: float | None) -> str:

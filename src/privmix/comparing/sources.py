@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,13 +31,65 @@ from privmix.inputs.raw.cells import read_cells
 from privmix.learners.synthesis import synthesize
 from privmix.learners.synthetic_file import sidecar_path
 from privmix.publishing.release import Release
-from privmix.schema import Schema
-from privmix.schema.table import TableSchema
+from privmix.schema import TARGETS, Schema, Target
+from privmix.schema.table import PLAIN, TableSchema, TextFormat
 
 _USUAL_LABEL = "label"
 _KEYS = ("features", "labels")  # as synthesize calls them
 _LEADING_ZERO = r"^[+-]?0\d"
 _SEVERAL = "; of several, write a column for each, and name one by --label"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is public about the records: from a schema, or from what is beside synthetic ones.
+
+    Attributes:
+        text_format: How a file of delimited text is written.
+        table: The columns, if the records are rows of a table.
+        target: What labels are.
+        classes: Labels that there are; None where nothing tells, so that labels are compared as texts.
+        label_names: Columns that are labels as well, beside the one that is asked for.
+
+    """
+
+    text_format: TextFormat
+    table: TableSchema | None
+    target: Target = "class"
+    classes: tuple[int, ...] | tuple[str, ...] | None = None
+    label_names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, schema: Schema) -> Self:
+        """Take them from a schema."""
+        names = () if schema.target == "class" else tuple(map(str, schema.classes))
+        return cls(schema.text_format, schema.table, schema.target, schema.classes, names)
+
+
+def facts_of(source: Path) -> Facts | None:
+    """Return what a release, or what is beside synthetic records, says of a table; None for nothing.
+
+    Raises:
+        InvalidInputError: A release, or facts beside a file, that cannot be read.
+
+    """
+    if source.is_dir():
+        schema = Release(source).schema
+        told = schema.table is not None or schema.text_format != PLAIN
+        return Facts.of(schema) if told else None
+    identity = _extractor_of(source)
+    if identity is None or identity.name != "tabular":
+        return None
+    position = f"{sidecar_path(source)}: extractor.parameters.table"
+    table = TableSchema.from_json(str(identity.parameters.get("table")), position)
+    beside = _facts_beside(source)
+    target, names = beside.get("target"), beside.get("label_columns")
+    return Facts(
+        table.format,
+        table,
+        next((known for known in TARGETS if known == target), "class"),
+        label_names=tuple(map(str, names)) if isinstance(names, list) else (),
+    )
 
 
 def read_pair(
@@ -50,43 +103,51 @@ def read_pair(
 ) -> tuple[pa.Table, pa.Table]:
     """Read records, and read synthetic ones or draw them from a release, as columns of one kind each.
 
-    A column that is text on one side is so in a CSV file on the other, where ``03`` would be 3.
-    ``keys`` are the arrays of REAL, if it is an ``.npz`` file.
+    Without a schema, what the release or the facts beside the file say of the table counts. Where these
+    say nothing either, a column that is text on one side is so in a CSV file on the other, where ``03``
+    would be 3. ``keys`` are the arrays of REAL, if it is an ``.npz`` file.
 
     Raises:
-        InvalidInputError: As of :func:`read_columns`, for either.
+        InvalidInputError: As of :func:`read_columns` and :func:`facts_of`, for either.
 
     """
-    records = read_columns(real, label, schema, keys=keys)
+    facts = facts_of(synthetic) if schema is None else Facts.of(schema)
+    records = read_columns(real, label, facts, keys=keys)
     if synthetic.is_dir():
-        made = draw_columns(synthetic, max(records.num_rows, 1000), seed, label, schema)
+        made = draw_columns(synthetic, max(records.num_rows, 1000), seed, label, facts)
     else:
-        made = read_synthetic(synthetic, label, schema, texts=_texts_of(records))
-    if schema is None:  # which would have said so
+        made = read_synthetic(synthetic, label, facts, texts=_texts_of(records))
+    if facts is None:  # which would have said so
         records = _as_texts(records, real, _texts_of(made))
     return records, made
 
 
 def read_columns(
-    path: Path, label: str, schema: Schema | None = None, *, keys: tuple[str, str] = _KEYS
+    path: Path, label: str, facts: Facts | None = None, *, keys: tuple[str, str] = _KEYS
 ) -> pa.Table:
     """Read a Parquet, CSV or NPZ file; vectors become columns ``x0``, ``x1`` and so on.
 
-    With a schema, cells mean what it says: its ``table`` gives columns their types and tells what is
-    missing, its classes those of the labels, its format how a file of delimited text is written.
+    With facts, cells mean what these say: their ``table`` gives columns their types and tells what is
+    missing, their classes those of the labels, their format how a file of delimited text is written.
+    Columns of which they say nothing stay as they are.
 
     Raises:
         InvalidInputError: Another file, one that cannot be read, or one without the label.
 
     """
-    table = _read(path, label, schema, keys)
+    table = _read(path, label, facts, keys)
     if label not in table.column_names:
         _fail_label(path, table.column_names, label)
-    return _typed(_expanded(path, table, label), label, schema)
+    table = _expanded(path, table, label)
+    typed = _typed(table, label, facts)
+    for name in table.column_names:
+        if name not in typed.column_names:
+            typed = typed.append_column(name, table[name])
+    return typed
 
 
 def read_synthetic(
-    path: Path, label: str, schema: Schema | None = None, *, texts: Collection[str] = ()
+    path: Path, label: str, facts: Facts | None = None, *, texts: Collection[str] = ()
 ) -> pa.Table:
     """Read a file of synthetic records; its label column gets the name ``label``.
 
@@ -105,7 +166,17 @@ def read_synthetic(
         _fail_label(path, names, label)
     table = _as_texts(table, path, {own if name == label else name for name in texts})
     renamed = table.rename_columns([label if name == own else name for name in names])
-    return _typed(_expanded(path, renamed, label), label, schema)
+    return _typed(_expanded(path, renamed, label), label, _of_columns_there(facts, names))
+
+
+def _of_columns_there(facts: Facts | None, names: list[str]) -> Facts | None:
+    """Leave out columns that synthetic records lack: a comparison says which these are."""
+    if facts is None or facts.table is None:
+        return facts
+    there = tuple(column for column in facts.table.columns if column.name in names)
+    if not there:  # vectors
+        return facts
+    return replace(facts, table=facts.table.model_copy(update={"columns": there}))
 
 
 def _fail_label(path: Path, names: list[str], label: str) -> NoReturn:
@@ -135,7 +206,7 @@ def _label_beside(path: Path) -> str:
 
 
 def _read(
-    path: Path, label: str, schema: Schema | None, keys: tuple[str, str] | None = None
+    path: Path, label: str, schema: Facts | None, keys: tuple[str, str] | None = None
 ) -> pa.Table:
     """Read a table as it stands, but for arrays, whose labels are called ``label``."""
     _validate.regular_file(path)
@@ -172,14 +243,14 @@ def _refuse_twice(path: Path, names: list[str]) -> None:
 
 
 def draw_columns(
-    folder: Path, num_records: int, seed: int, label: str, schema: Schema | None = None
+    folder: Path, num_records: int, seed: int, label: str, facts: Facts | None = None
 ) -> pa.Table:
     """Draw synthetic records from a release, as columns."""
     made = synthesize(folder, num_records, seed=seed, label=label)
     table = made.to_arrow()
     if label not in made.names:  # of several labels, which the release names
         fail_column("--label", f"{folder}'s labels", made.names, label, known=True)
-    return _typed(table, label, schema)
+    return _typed(table, label, facts)
 
 
 def in_one_space(records: pa.Table, synthetic: pa.Table, label: str, source: Path) -> pa.Table:
@@ -214,27 +285,37 @@ def _extractor_of(source: Path) -> ExtractorIdentity | None:
     return None if found is None else ExtractorIdentity.from_json(json.dumps(found), str(source))
 
 
-def _typed(table: pa.Table, label: str, schema: Schema | None) -> pa.Table:
-    """Give columns the types that a schema states, so that those of both sides are the same."""
-    if schema is None:
+def _typed(table: pa.Table, label: str, facts: Facts | None) -> pa.Table:
+    """Give columns the types that are stated, so that those of both sides are the same."""
+    if facts is None:
         return table
-    labels = table[label]
-    if schema.table is not None and not _is_vectors(table, schema.table):
-        typed = read_cells(table, schema.table).table
+    if facts.table is not None and not _is_vectors(table, facts.table):
+        typed = read_cells(table, facts.table).table
     else:
         typed = table.drop_columns([label])
         if typed.num_columns and all(pa.types.is_binary(kind) for kind in typed.schema.types):
-            numbers = text_numbers(Path(label), typed, schema.text_format)
+            numbers = text_numbers(Path(label), typed, facts.text_format)
             typed = pa.table(list(numbers.T), names=typed.column_names)
-    if schema.target == "class":
-        written = {str(value): value for value in schema.classes}
+    for name in (label, *facts.label_names):
+        if name in table.column_names and name not in typed.column_names:
+            typed = typed.append_column(name, _typed_labels(table.select([name]), facts))
+    return typed
+
+
+def _typed_labels(column: pa.Table, facts: Facts) -> pa.Array | pa.ChunkedArray:
+    """Return labels as the classes that they are, as texts where nothing says which there are, or as numbers."""
+    labels = column[0]
+    if facts.target == "class":
         found = labels.cast(pa.string()).to_pylist()
         bare = [None if text is None else text.strip() for text in found]
-        labels = pa.array([None if text is None else written.get(text) for text in bare])
-    elif pa.types.is_binary(labels.type):
-        numbers = text_numbers(Path(label), pa.table({label: labels}), schema.text_format)
-        labels = pa.array(numbers[:, 0])
-    return typed.append_column(label, labels)
+        if facts.classes is None:
+            return pa.array(bare, pa.string())
+        written = {str(value): value for value in facts.classes}
+        return pa.array([None if text is None else written.get(text) for text in bare])
+    if pa.types.is_binary(labels.type):
+        name = column.column_names[0]
+        return pa.array(text_numbers(Path(name), column, facts.text_format)[:, 0])
+    return labels
 
 
 def _is_vectors(table: pa.Table, columns: TableSchema) -> bool:

@@ -151,6 +151,36 @@ class TableDecoder:
         return pa.table(values, schema=pa.schema(fields))
 
 
+def as_decoded(cells: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return cells that were read by the schema in the form of decoded rows, with pandas' types.
+
+    Types are those of decoded rows, numbers and times are clamped to their bounds. Categories that are not
+    listed stay the texts that they are, and are missing in a column whose categories are integers.
+    """
+    columns = [_formed(cells[column.name].combine_chunks(), column) for column in schema.columns]
+    fields = [
+        pa.field(column.name, found.type, nullable=column.nullable or found.null_count > 0)
+        for column, found in zip(schema.columns, columns, strict=True)
+    ]
+    table = pa.table(columns, schema=pa.schema(fields))
+    return table.replace_schema_metadata(pandas_types(table.schema))
+
+
+def _formed(values: pa.Array, column: Column) -> pa.Array:
+    missing = values.is_null().to_numpy(zero_copy_only=False)
+    if isinstance(column, NumericColumn):
+        return _numbers(column, np.clip(values.fill_null(0.0).to_numpy(), *column.limits), missing)
+    if isinstance(column, DatetimeColumn):
+        seconds = values.cast(pa.int64()).fill_null(0).to_numpy() / _MICROSECONDS
+        return _times(column, np.clip(seconds, *column.limits), missing)
+    if isinstance(column, BooleanColumn) or not _are_integers(column.categories):
+        return values
+    coded = values.dictionary_encode()
+    texts = coded.dictionary.to_pylist()
+    numbers = pa.array([int(text) if _is_integer(text) else None for text in texts], pa.int64())
+    return numbers.take(coded.indices)
+
+
 def pandas_types(schema: pa.Schema) -> dict[bytes, bytes]:
     """Return Arrow metadata by which pandas keeps integers and booleans with missing values what they are.
 
@@ -304,9 +334,13 @@ def _values(choice: _Choice, vectors: Matrix, groups: Indices) -> pa.Array:
 def _texts(categories: tuple[str, ...], index: Indices, missing: NDArray[np.bool_]) -> pa.Array:
     """Return categories; as integers if all of them are written like integers."""
     values: Any = pa.array(categories, pa.string())
-    if all(_is_integer(text) for text in categories):
+    if _are_integers(categories):
         values = pa.array([int(text) for text in categories], pa.int64())
     return values.take(pa.array(index, mask=missing))
+
+
+def _are_integers(categories: tuple[str, ...] | None) -> bool:
+    return categories is not None and all(map(_is_integer, categories))
 
 
 def _is_integer(text: str) -> bool:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from scipy.special import ndtri
 
 from privmix.compiling import kernel
 from privmix.features.base import BaseExtractor, make_identity
+from privmix.features.decoding import as_decoded
 from privmix.inputs.extractor import ExtractorIdentity, InputKind, Progress
 from privmix.inputs.raw.blocks import fail_record, object_array
 from privmix.inputs.raw.cells import read_cells
@@ -31,6 +32,9 @@ from privmix.schema.table import (
     NumericColumn,
     TableSchema,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _STEP = 4096
 _MICROSECONDS = 1e6
@@ -97,7 +101,7 @@ class TabularExtractor(BaseExtractor):
             InvalidInputError: A column that is not there, a cell that is no value of its column.
 
         """
-        rows = as_rows(records, [column.name for column in self.schema.columns])
+        rows = self._rows(records)
         features = np.empty((rows.num_rows, self.num_features), dtype=np.float32)
         for start in range(0, rows.num_rows, _STEP):
             part = rows.slice(start, _STEP)
@@ -113,10 +117,47 @@ class TabularExtractor(BaseExtractor):
                 progress(start + part.num_rows, rows.num_rows)
         return features
 
+    def to_pandas(self, records: Any) -> pd.DataFrame:
+        """Return records in the form that synthetic rows have, for models that were fitted on those.
+
+        Columns, their order and their types are those of ``SyntheticRecords.to_pandas()`` without its
+        labels. Cells are read by the schema: ``yes`` in a boolean column is True, what
+        ``missing_values`` lists is missing, texts of numbers and dates are numbers and dates. Numbers
+        and times are clamped to their bounds, as before a release; times are days where the bounds are.
+
+        Args:
+            records: A pandas, polars or Arrow table with the schema's columns; others are left out. A
+                table in this form already stays as it is.
+
+        Returns:
+            One row a record, in their order; a pandas frame keeps its index. A category that is not
+            listed stays a text, so tell encoders to expect it (``handle_unknown="ignore"``); it
+            is missing in an ordinal column, and, if it is no integer, in one whose categories all are.
+            A record without any value is a row without any. Schemas whose rows cannot be drawn, such as those
+            with hashed columns, do as well.
+
+        Raises:
+            InvalidInputError: A column that is not there, a cell that is no value of its column, or a
+                missing one in a column that is not nullable.
+
+        """
+        rows, parts = self._rows(records), []
+        for start in range(0, max(rows.num_rows, 1), _STEP):
+            cells, wrong, _ = read_cells(rows.slice(start, _STEP), self.schema)
+            for row, problem in sorted(wrong.items()):
+                fail_record(f"records[{start + row}], {problem.field}", problem, remedy="")
+            parts.append(cells)
+        frame = as_decoded(pa.concat_tables(parts), self.schema).to_pandas()
+        if hasattr(records, "iloc"):
+            frame.index = records.index
+        return frame
+
+    def _rows(self, records: Any) -> Rows | pa.Table:
+        return as_rows(records, [column.name for column in self.schema.columns])
+
     def tally(self, records: Any) -> Tally:
         """Count the values of each column that miss the schema: for the data holder's eyes only."""
-        names = [column.name for column in self.schema.columns]
-        rows, found = as_rows(records, names), Tally()
+        rows, found = self._rows(records), Tally()
         for start in range(0, rows.num_rows, _STEP):
             cells = read_cells(rows.slice(start, _STEP), self.schema)
             for name, read in cells.columns.items():

@@ -171,6 +171,7 @@ class SyntheticRecords:
         """Return columns and labels as a pandas data frame.
 
         Integers and booleans that the schema lets be missing are of pandas' types ``Int64`` and ``boolean``.
+        ``TabularExtractor.to_pandas`` brings records of the table into the same form.
         """
         return self.to_arrow().to_pandas()
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from privmix.accounting.guarantee import Guarantee
 from privmix.markup import markdown
 from privmix.mechanism import ResidualConfig, TableConfig
+from privmix.planning.summary import plan_notes
 from privmix.preprocess import FILE_NAME as PREPROCESSING_NAME
 from privmix.preprocess import Step
 from privmix.publishing.certificate import Certificate
@@ -15,6 +16,11 @@ from privmix.publishing.folder import COMPONENTS
 from privmix.schema import Schema, Target
 
 CARD_NAME = "README.md"
+_SYNTHESIS = """
+Tools that know nothing of noisy sums need records, which
+`privmix synthesize FOLDER --num-records 10000 --out synthetic.parquet` draws from what the rows say. They
+have labels and the columns that records had, where these can be told, and the same guarantee.
+"""
 
 
 def dataset_card(certificate: Certificate) -> str:
@@ -46,6 +52,7 @@ def dataset_card(certificate: Certificate) -> str:
             "model that earlier rounds determine is from the label,"
         )
     private = certificate.private
+    drawn = "" if plan_notes(certificate.to_plan()) else _SYNTHESIS  # all that they tell of
     return f"""---
 pretty_name: {"Private mixtures" if private else "Mixtures, not private"}
 tags:
@@ -78,7 +85,7 @@ To load the rows: `datasets.load_dataset("FOLDER")`, `pandas.read_parquet("FOLDE
 
 A row can hold many records, one, or none: single rows mean little, and a learner should know the
 noise. `privmix train` fits one that does.
-"""
+{drawn}"""
 
 
 def _describe_guarantee(guarantee: Guarantee) -> str:

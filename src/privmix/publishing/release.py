@@ -382,8 +382,11 @@ class Release(Table):
     @cached_property
     def _all_rows(self) -> Rows:
         if len(self.tables) > 1:
-            allowed = "release.tables[0] (class sums) or release.tables[1] (rows without labels)"
-            _validate.fail("release: rows of one kind", allowed, f"all of a {self.design} release")
+            kinds = zip(COMPONENTS[self.design], self.tables, strict=False)
+            parts = " or ".join(f"release.tables[{i}] ({n})" for i, (n, _) in enumerate(kinds))
+            allowed = f"{parts}; to_pandas() has all rows, synthesize(...) draws labelled records"
+            found = f"all rows of a release of design {self.design}"
+            _validate.fail("release: rows of one kind", allowed, found)
         return super()._all_rows
 
     def to_pandas(self) -> pd.DataFrame:
