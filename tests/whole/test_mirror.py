@@ -56,7 +56,6 @@ TOGETHER = {
     "cli/evaluate": "cli/test_predict.py",
     "cli/sign": "publishing/test_signature.py",
     "comparing/page": "comparing/test_measures.py",
-    "comparing/sources": "comparing/test_measures.py",
     # Models of private training are tested by the steps that are taken on them.
     "dpsgd/formed_gradients": "dpsgd/test_linear_head.py",
     "dpsgd/head": "dpsgd/test_gradients.py",
