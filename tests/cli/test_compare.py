@@ -13,6 +13,7 @@ import privmix
 from builders import make_data, make_plan, make_schema
 from privmix import release
 from privmix.cli import app
+from privmix.cli._common import write_text
 from privmix.features import make_extractor
 
 SCHEMA = {
@@ -203,6 +204,21 @@ def test_no_page_is_written_into_a_release(tmp_path):
     (tmp_path / "certificate.json").touch()
     words = ["compare", "real.csv", "made.csv", "--html", str(tmp_path / "page.html")]
     assert "outside of any release" in str(CliRunner().invoke(app, words).exception)
+
+
+def test_a_page_that_cannot_be_new_is_refused_before_anything_is_read(tmp_path):
+    (tmp_path / "page.html").symlink_to("nowhere")
+    words = ["compare", "real.csv", "made.csv", "--html", str(tmp_path / "page.html")]
+    assert str(CliRunner().invoke(app, words).exception).startswith("--html: expected a new file")
+    with pytest.raises(privmix.InvalidInputError, match=r"^--html: .*File exists"):
+        write_text(tmp_path / "page.html", "", new=True, option="--html")
+
+
+def test_seeds_are_those_that_models_take(tmp_path):
+    for seed in ("4294967296", "-1"):
+        words = ["compare", "real.csv", "made.csv", "--seed", seed]
+        error = str(CliRunner().invoke(app, words).exception)
+        assert error.startswith("--seed: ") and "at most 4294967295" in error
 
 
 def test_synthetic_records_of_what_protects_nobody_are_said_to_be(tmp_path):

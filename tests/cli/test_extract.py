@@ -504,6 +504,10 @@ def test_features_are_for_their_owner_and_follow_no_link(run, tmp_path):
     run("extract", source, *raw, "--out", out)
     assert victim.read_text() == "mine" and not out.is_symlink()
     assert out.stat().st_mode & 0o777 == 0o600
+    out.unlink()
+    out.symlink_to(tmp_path / "nowhere")
+    _, told = run("extract", source, *raw, "--out", out, fails=2)
+    assert "--out: expected a new file, got" in told and "which exists" in told
 
 
 def test_extractors_stand_in_a_pipeline():

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import privmix
 from builders import make_data, make_plan, make_schema
 from privmix.cli import app
+from privmix.cli._plots import check_plot, draw
 
 pytest.importorskip("matplotlib")
 PLAN = "plan --num-records 1000 --num-classes 3 --num-features 10 --epsilon 1 --delta 1e-5"
@@ -71,6 +72,16 @@ def test_a_training(tmp_path):
         "certificate.json",
         "model.safetensors",
     }
+
+
+def test_nothing_is_drawn_through_a_link(tmp_path):
+    link = tmp_path / "c.svg"
+    link.symlink_to(tmp_path / "elsewhere.svg")
+    with pytest.raises(privmix.InvalidInputError, match="--plot"):
+        check_plot(link)
+    with pytest.raises(privmix.InvalidInputError, match="--plot.*File exists"):
+        draw(link, lambda ax: ax.plot([0, 1]))
+    assert [path.name for path in tmp_path.iterdir()] == ["c.svg"] and link.is_symlink()
 
 
 def test_a_training_is_told_of_before_it_is_drawn(tmp_path, monkeypatch):

@@ -6,14 +6,17 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 import privmix
-from builders import make_data, make_schema
+from builders import make_data, make_plan, make_schema
 from privmix import InvalidInputError, Schema, plan_release, release
 from privmix.cli import app
 from privmix.features import get_extractor, make_extractor
+from privmix.learners.predictions import prediction_table
 from privmix.markup import facts_html
 
 TABLE = {
@@ -109,6 +112,88 @@ def test_no_input_is_overwritten_and_no_release_is_added_to(table, name):
     assert "another file than INPUT" in said or "outside of any release" in said
     assert (folder / "unlabelled.csv").read_bytes() == before
     assert not (folder / "r/predicted.csv").exists()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_no_other_file_is_written_to(table, tmp_path, ending):
+    folder, *_ = table
+    out = tmp_path / f"p.{ending}"
+    victim, other = tmp_path / "victim", tmp_path / f".{out.name}.tmp"
+    victim.write_text("precious")
+    other.symlink_to(victim)
+    words = ("predict", folder / "m.safetensors", folder / "unlabelled.csv", "--out", out)
+    run(*words)
+    assert victim.read_text() == "precious" and other.is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [other.name, out.name, "victim"]
+    )
+    out.unlink()
+    out.symlink_to("nowhere")  # a link to nothing is no new file
+    assert "--replace" in run(*words, code=2)
+    run(*words, "--replace")
+    assert len(pd.read_csv(out) if ending == "csv" else pd.read_parquet(out)) == 400
+
+
+AS_GIVEN = ("--features-key", "x", "--features-as-given")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"x": np.zeros((0, 3)), "y": np.zeros(0)}, "TEST: expected at least one record"),
+        ({"x": np.zeros((4, 3)), "y": np.array(1)}, "labels: expected one for each record"),
+        ({"x": np.array(1.0), "y": np.zeros(4)}, "x: expected an array of records"),
+    ],
+)
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_arrays_without_records_are_said_to_be(table, tmp_path, arrays, said, save):
+    save(tmp_path / "t.npz", **arrays)
+    words = ("evaluate", table[0] / "m.safetensors", tmp_path / "t.npz", "--label-key", "y")
+    assert said in run(*words, *AS_GIVEN, code=2)
+
+
+def test_damaged_features_are_said_to_be(table, tmp_path):
+    x = table[3]
+    np.savez(tmp_path / "x.npz", x=x)
+    np.save(tmp_path / "x.npy", x)
+    for name, size, said in (
+        ("x.npz", 100, "an .npz file"),
+        ("x.npy", 0, "an array in .npy format"),
+        ("x.npy", 100, "an array in .npy format"),
+    ):
+        damaged = tmp_path / f"damaged{name[1:]}"
+        damaged.write_bytes((tmp_path / name).read_bytes()[:size])
+        words = ("predict", table[0] / "m.safetensors", damaged, "--out", tmp_path / "p.csv")
+        given = AS_GIVEN if name.endswith("z") else AS_GIVEN[2:]
+        assert f"{damaged}: expected {said}" in run(*words, *given, code=2)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "said"),
+    [
+        ([["secret"] * 4] * 3, "v: expected columns of numbers, or one of lists of numbers"),
+        ([[1.0] * 4, [1.0]], "vectors of one length"),
+        ([[[1.0, 2.0]], [[1.0]]], "vectors of one length"),
+    ],
+)
+def test_lists_that_are_no_vectors_are_refused(table, tmp_path, vectors, said):
+    pq.write_table(pa.table({"v": vectors}), tmp_path / "t.parquet")
+    words = ("predict", table[0] / "m.safetensors", tmp_path / "t.parquet", "--out")
+    found = run(*words, tmp_path / "p.csv", AS_GIVEN[2], code=2)
+    assert said in found and "secret" not in found
+
+
+@pytest.mark.parametrize("other", ["b", "probability of a"])
+def test_a_label_that_is_called_as_a_probability_keeps_its_column(tmp_path, rng, other):
+    facts = {"num_features": 3, "num_records": 60, "feature_clip_norm": 1.0, "max_labels": 2}
+    schema = Schema(classes=["a", other], target="multilabel", **facts)
+    x, y = rng.standard_normal((60, 3)), rng.integers(2, size=(60, 2))
+    plan = make_plan(schema, "signed", 1.0, num_mixtures=400, mix_size=30)
+    model = privmix.NoiseAwareClassifier().fit(release(x, y, plan, out=tmp_path / "r"))
+    chance = "probability of" if other == "b" else "the probability of"
+    found = prediction_table(model, x)
+    assert found.column_names == ["a", other, f"{chance} a", f"{chance} {other}"]
+    np.testing.assert_array_equal(found[other], model.predict(x)[:, 1])
 
 
 def test_what_a_certificate_says_is_shown_as_its_word_alone(table):

@@ -43,9 +43,11 @@ def test_json_alone_and_beside_the_page(made, tmp_path):
 
 def test_what_it_refuses(made, tmp_path):
     (tmp_path / "there.html").write_text("mine")
+    (tmp_path / "link.html").symlink_to(tmp_path / "nowhere")
     for words, reason in (
         ([made], "--out: required"),
         ([made, "--out", tmp_path / "there.html"], "which exists"),
+        ([made, "--out", tmp_path / "link.html"], "--out: expected a new file, got"),
         ([tmp_path / "none", "--json"], "no such folder"),
         ([made, "--json", "--audit", tmp_path / "none.json"], "JSON of an audit"),
     ):

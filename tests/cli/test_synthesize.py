@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tracemalloc
 
 import numpy as np
@@ -118,6 +119,15 @@ def test_links_to_nothing_are_no_new_files_and_are_seen_before_anything_is_drawn
         told = str(run("synthesize", release.folder, "--num-records", 10, "--out", out).exception)
         assert told.startswith("--out: expected a new file, got") and name in told
     assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
+def test_nothing_is_written_through_a_link(release, tmp_path, ending):
+    victim, out = tmp_path / "victim", tmp_path / f"a.{ending}"
+    victim.write_text("mine")
+    (tmp_path / f".a.{ending}.{os.getpid()}.tmp").symlink_to(victim)
+    assert run("synthesize", release.folder, "--num-records", 10, "--out", out).exit_code == 0
+    assert victim.read_text() == "mine" and not out.is_symlink()
 
 
 def test_labels_without_a_name_are_refused(release, tmp_path):

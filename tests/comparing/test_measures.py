@@ -133,6 +133,67 @@ def test_a_column_that_hardly_varies_hides_no_copies(rng):
         assert "Columns left out" in told and "hardly varies in the records" in told
 
 
+@pytest.mark.parametrize("far", [np.inf, 1e308, 1e38])
+@pytest.mark.parametrize("label", ["died", "income"])
+def test_numbers_that_no_model_takes_count_as_missing(far, label):
+    sides = []
+    for seed in (0, 1):
+        income = np.array(table(seed)["income"].to_pylist())
+        income[:30], income[30:60] = far, -far
+        sides.append(table(seed).set_column(1, "income", pa.array(income)))
+    found = compare(*sides, label)
+    json.dumps(found, allow_nan=False)
+    if label == "died":
+        told = found["columns"]["income"]
+        assert told["missing"]["real"] == 0.1 and told["likeness"] > 0.85
+        assert 20 < told["mean"]["real"] < 80
+
+
+@pytest.mark.parametrize("at", [0.0, 2.0**119])
+def test_synthetic_numbers_far_off_are_compared(at, rng):
+    """So many spreads away that models cannot take them."""
+    made = table(1).set_column(1, "income", pa.array(np.full(600, at)))
+    real = table(0).set_column(1, "income", pa.array(rng.normal(1, 1e-6, 600)))
+    found = compare(real, made, "died")
+    json.dumps(found, allow_nan=False)
+    assert found["columns"]["income"]["likeness"] == 0
+
+
+UNITS = ("s", "ms", "us", "ns")
+TIMES = [kind(unit) for kind in (pa.timestamp, pa.duration) for unit in UNITS]
+TIMES += [pa.timestamp("ns", "Europe/Berlin"), pa.date64(), pa.date32()]
+TIMES += [pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")]
+
+
+@pytest.mark.parametrize("kind", TIMES, ids=str)
+def test_times_of_every_unit_are_numbers(kind):
+    """To the last that a column holds, which is beyond what microseconds or Python hold."""
+    last = 2**31 - 1 if kind.bit_width == 32 else 2**63 - 1
+    if pa.types.is_time(kind):
+        last = 86_399
+    of = pa.int32() if kind.bit_width == 32 else pa.int64()
+    column = pa.array([1, last, None] * 200, of).cast(kind)
+    sides = [table(seed).append_column("seen", column) for seed in (0, 1)]
+    found = compare(*sides, "died")["columns"]["seen"]
+    assert found["kind"] == "numeric" and found["likeness"] == 1
+    assert found["missing"]["real"] == 1 / 3
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "ns"])
+def test_times_of_two_units_are_the_same_times(unit):
+    rng = np.random.default_rng(0)
+    seconds = pa.array(rng.integers(10**9, 2 * 10**9, 600)).cast(pa.timestamp("s"))
+    one, other = (
+        table(0).append_column("seen", seconds.cast(pa.timestamp(u))) for u in (unit, "us")
+    )
+    assert compare(one, other, "died")["columns"]["seen"]["likeness"] == 1
+    days = pa.array(rng.integers(0, 20_000, 600).astype(np.int32)).cast(pa.date32())
+    one, other = (
+        table(0).append_column("seen", days.cast(kind)) for kind in (pa.date32(), pa.timestamp("s"))
+    )
+    assert compare(one, other, "died")["columns"]["seen"]["likeness"] == 1
+
+
 def test_columns_that_nothing_is_compared_by_are_named():
     found = compare(table(0), table(1).drop_columns(["income"]), "died")
     assert (found["left_out"], found["still"]) == (["income"], [])

@@ -35,6 +35,68 @@ def test_columns_of_one_name_are_refused_and_their_name_is_not_shown(tmp_path):
     assert "columns of different names" in refused(path)
 
 
+def test_columns_of_one_name_in_parquet_are_refused_before_they_are_read(tmp_path):
+    path = tmp_path / "some.parquet"
+    columns = [pa.array([1.0] * 30), pa.array([2.0] * 30), pa.array(["a", "b"] * 15)]
+    pq.write_table(pa.Table.from_arrays(columns, names=["secret", "secret", "label"]), path)
+    found = refused(path)
+    assert "columns of different names" in found and "secret" not in found
+
+
+def test_a_row_that_cannot_be_read_is_named_and_not_shown(tmp_path):
+    path = tmp_path / "some.csv"
+    path.write_text("name,n,label\n" + "a,1,x\n" * 200_000 + "Carol 123-45-6789,77\n")
+    found = refused(path)
+    assert "Row #200002: Expected 3 columns, got 2" in found and "Carol" not in found
+    schema = privmix.Schema(
+        classes=["x", "y"], num_records=30, num_features=1, feature_clip_norm=1.0
+    )
+    with pytest.raises(privmix.InvalidInputError, match=r"Expected 3 columns, got 2$"):
+        read_columns(path, "label", schema)
+
+
+@pytest.mark.parametrize("kind", [">f8", "<f2", np.longdouble, ">i2", bool, np.uint64])
+def test_arrays_of_any_numbers_are_read(tmp_path, kind):
+    path, x = tmp_path / "some.npz", np.eye(3)
+    labels = np.array([0, 1, 2**64 - 1], dtype=np.uint64).astype(">u8")
+    np.savez(path, features=x.astype(kind), labels=labels)
+    table = read_columns(path, "label")
+    assert table["x1"].to_pylist() == [0, 1, 0]
+    assert table["label"].to_pylist() == [0, 1, 2**64 - 1]
+
+
+def test_arrays_of_no_numbers_are_refused(tmp_path):
+    path = tmp_path / "some.npz"
+    for kind in (complex, str):
+        np.savez(path, features=np.eye(3).astype(kind), labels=np.arange(3))
+        assert "features: expected numbers, got an array of" in refused(path)
+    np.savez(path, features=np.eye(3), labels=np.arange(3) * 1j)
+    assert "labels: expected numbers or texts" in refused(path)
+    np.savez(path, features=np.eye(3), labels=["a", "b", "c"])
+    assert read_columns(path, "label")["label"].to_pylist() == ["a", "b", "c"]
+
+
+NUMBERS = [pa.bool_(), pa.decimal128(3, 1), pa.int8(), pa.float32()]
+
+
+@pytest.mark.parametrize("kind", [k(n) for n in NUMBERS for k in (pa.list_, pa.large_list)])
+def test_vectors_of_any_numbers_are_numbers(tmp_path, kind):
+    path, x = tmp_path / "some.parquet", np.eye(3).tolist()
+    pq.write_table(pa.table({"v": pa.array(x).cast(kind), "label": ["a", "b", "c"]}), path)
+    table = read_columns(path, "label")
+    assert all(pa.types.is_floating(table[f"x{i}"].type) for i in range(3))
+    assert table["x1"].to_pylist() == [0, 1, 0]
+
+
+def test_lists_of_no_numbers_are_refused_in_words_of_compare(tmp_path):
+    path = tmp_path / "some.parquet"
+    for rows in ([["secret"]] * 3, [[[1.0]]] * 3):
+        pq.write_table(pa.table({"v": rows, "label": ["a", "b", "c"]}), path)
+        found = refused(path)
+        assert "v: expected a column of numbers, times or texts, or of vectors" in found
+        assert "secret" not in found and "--" not in found
+
+
 @pytest.mark.parametrize("row", [[0.0], [0.0, 1.0, 2.0]])
 def test_vectors_of_several_widths_are_named(tmp_path, row):
     path = tmp_path / "some.parquet"

@@ -7,8 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from errno import EEXIST
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +23,7 @@ from privmix.accounting.guarantee import Guarantee, number
 from privmix.cli._app import app as app
 from privmix.foreign.files import MOST_JSON_BYTES, read_file
 from privmix.mechanism import DESIGNS
+from privmix.running.durable import put_in_place
 from privmix.schema import Schema
 from privmix.schema.table import PLAIN, TextFormat
 
@@ -111,33 +111,30 @@ def read_text(path: Path) -> str:
         _validate.fail(str(path), allowed, error)
 
 
-def write_text(path: Path, text: str, *, new: bool = False, mode: int = 0o666) -> None:
-    """Write a file for ``--out``, whole or not at all; if ``new``, only where there is none.
+def check_new(option: str, path: Path) -> None:
+    """Refuse, before any work, a file that something has the name of, if only a link to nothing."""
+    if os.path.lexists(path):
+        _validate.fail(option, "a new file", f"{path}, which exists")
+    if not path.absolute().parent.is_dir():
+        _validate.fail(option, "a file in an existing folder", str(path))
+
+
+def write_text(
+    path: Path, text: str, *, new: bool = False, mode: int = 0o666, option: str = "--out"
+) -> None:
+    """Write a file for an option, whole or not at all; if ``new``, only where there is none.
 
     ``mode`` are its permissions from the first byte on, less what the umask takes.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        if new and path.exists():
-            raise FileExistsError(EEXIST, os.strerror(EEXIST))
-        if path.exists() and not path.is_file():  # a pipe, or a terminal
+        if path.exists() and not path.is_file() and not new:  # a pipe, or a terminal
             path.write_text(text, encoding="utf-8")
             return
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if new:
-            path.hardlink_to(temporary)
-        else:
-            temporary.replace(path.resolve())
+        with put_in_place(path if new else path.resolve(), new=new, mode=mode) as file:
+            file.write(text.encode("utf-8"))
     except OSError as error:
         allowed = f"a {'new ' * new}file in a writable folder"
-        _validate.fail("--out", allowed, f"{path}: {error.strerror}")
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        _validate.fail(option, allowed, f"{path}: {error.strerror}")
 
 
 def read_schema(path: Path) -> Schema:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from privmix import _validate
+from privmix.running.durable import put_in_place
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +34,7 @@ def check_plot(path: Path | None) -> None:
         return
     if path.suffix.lower() not in _SUFFIXES:
         _validate.fail("--plot", f"a file that ends in {', '.join(_SUFFIXES)}", str(path))
-    if path.exists() or not path.parent.is_dir():
+    if os.path.lexists(path) or not path.parent.is_dir():
         _validate.fail("--plot", "a new file in an existing folder", str(path))
     try:
         import matplotlib  # noqa: F401
@@ -51,10 +54,13 @@ def draw(path: Path | None, *panels: Callable[[Axes], object]) -> None:
         for place, panel in enumerate(panels, start=1):
             panel(figure.add_subplot(1, len(panels), place))
         dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-        try:
-            figure.savefig(path, dpi=150, metadata=dated.get(path.suffix.lower()))
-        except OSError as error:
-            _validate.fail("--plot", "a new file in a writable folder", f"{path}: {error.strerror}")
+        drawn, kind = BytesIO(), path.suffix.lower()
+        figure.savefig(drawn, format=kind[1:], dpi=150, metadata=dated.get(kind))
+    try:
+        with put_in_place(path, new=True) as file:
+            file.write(drawn.getvalue())
+    except OSError as error:
+        _validate.fail("--plot", "a new file in a writable folder", f"{path}: {error.strerror}")
 
 
 def draw_guarantee(path: Path | None, source: Accountable) -> None:

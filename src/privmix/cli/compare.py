@@ -15,6 +15,7 @@ from privmix.cli._common import (
     OUT,
     Json,
     app,
+    check_new,
     print_json,
     read_schema,
     status_line,
@@ -73,7 +74,7 @@ def compare_command(
         privmix compare patients.csv others.parquet --label died --schema schema.json
 
     """
-    from privmix.comparing.measures import WARNING, compare
+    from privmix.comparing.measures import MOST_SEED, WARNING, compare
     from privmix.comparing.page import to_html, to_text
     from privmix.comparing.sources import (
         in_one_space,
@@ -82,11 +83,9 @@ def compare_command(
     )
     from privmix.publishing.release import Release
 
-    if html is not None and html.exists():
-        _validate.fail("--html", "a new file", f"{html}, which exists")
+    _validate.integer("--seed", seed, at_least=0, at_most=MOST_SEED)
     if html is not None:
-        if not html.absolute().parent.is_dir():
-            _validate.fail("--html", "a file in an existing folder", str(html))
+        check_new("--html", html)
         _validate.outside_releases("--html", html)
     if len(names := label or ["label"]) > 1:
         allowed = "one label column, beside which the others are compared as columns"
@@ -107,7 +106,7 @@ def compare_command(
     with status_line("comparing"):
         found = compare(columns, made, names[0], seed=seed)
     if html is not None:
-        write_text(html, to_html(found), new=True)
+        write_text(html, to_html(found), new=True, option="--html")
     if as_json:
         print_json(found)
     else:

@@ -224,6 +224,10 @@ def _usable(features: Any, labels: Any, scored: _Scored, *, strict: bool) -> NDA
     from privmix.inputs.labels import LABEL_RULES, match_labels
 
     remedy = f" ({REMEDY})"
+    if np.ndim(labels) == 0:
+        _validate.fail("labels", "one for each record", "a single value")
+    if len(features) == 0:
+        _validate.fail("TEST", "at least one record", "none")
     if len(features) != len(labels):
         _validate.fail("labels", f"one for each of the {len(features)} records", len(labels))
     good: NDArray[np.bool_]

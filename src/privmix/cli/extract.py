@@ -14,6 +14,7 @@ from privmix.cli._common import (
     SchemaFile,
     UnitColumn,
     app,
+    check_new,
     print_facts,
     print_json,
     read_schema,
@@ -72,8 +73,7 @@ def extract_command(
     _validate.one_of("--on-bad-record", on_bad_record, ("error", "zero"))
     blanks = on_bad_record == "zero"
     shares = asked_shares(max_bad_share, max_missed_share, blanks=blanks, extractor=raw.extractor)
-    if out.exists():
-        _validate.fail("--out", "a new file", f"{out}, which exists")
+    check_new("--out", out)
     facts = None if schema is None else read_schema(schema)
     made = load_extractor(raw.extractor, device, facts)
     records = open_raw(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +35,7 @@ from privmix.cli._raw import (
     is_raw,
     open_raw,
 )
+from privmix.running.durable import put_in_place
 
 
 @app.command("predict", no_args_is_help=True)
@@ -82,7 +84,8 @@ def predict_command(
     from privmix.learners.predictions import num_features, prediction_table
 
     _validate.one_of("--out, its ending", out.suffix, (".csv", ".parquet"))
-    if out.is_dir() or not out.absolute().parent.is_dir() or (out.exists() and not replace):
+    taken = os.path.lexists(out) and not replace
+    if taken or out.is_dir() or not out.absolute().parent.is_dir():
         allowed = "a new file in an existing folder; --replace replaces one"
         _validate.fail("--out", allowed, str(out))
     if any(out.exists() and given.exists() and out.samefile(given) for given in (source, model)):
@@ -119,17 +122,14 @@ def predict_command(
             form=text_format(schema),
         )
     table = prediction_table(opened, features)
-    temporary = out.with_name(f".{out.name}.tmp")
     try:
-        if out.suffix == ".csv":
-            pyarrow.csv.write_csv(table, temporary)
-        else:
-            pq.write_table(table, temporary)
-        temporary.replace(out)
+        with put_in_place(out, new=not replace) as file:
+            if out.suffix == ".csv":
+                pyarrow.csv.write_csv(table, file)
+            else:
+                pq.write_table(table, file)
     except OSError as error:
         _validate.fail("--out", "a file in a writable folder", f"{out}: {error.strerror}")
-    finally:
-        temporary.unlink(missing_ok=True)
     result = {
         "predictions": str(out),
         "num_records": table.num_rows,

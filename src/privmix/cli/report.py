@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 
 from privmix import _validate
-from privmix.cli._common import ERR, OUT, Json, app, print_json, status_line, warn_of, write_text
+from privmix.cli._common import (
+    ERR,
+    OUT,
+    Json,
+    app,
+    check_new,
+    print_json,
+    status_line,
+    warn_of,
+    write_text,
+)
 from privmix.cli._signing import ExpectDigest, Identity, Signer
 
 
@@ -55,8 +65,8 @@ def report_command(
 
     if out is None and not as_json:
         _validate.fail("--out", "a new file, unless --json is given", "nothing")
-    if out is not None and out.exists():
-        _validate.fail("--out", "a new file", f"{out}, which exists")
+    if out is not None:
+        check_new("--out", out)
     with status_line("verifying"):
         facts = report_facts(
             folder,

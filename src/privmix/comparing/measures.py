@@ -29,6 +29,7 @@ from privmix import _validate
 WARNING = (
     "for the data holder's eyes only: these figures are computed from the records, without privacy"
 )
+MOST_SEED = 2**32 - 1  # that models take
 _MOST_RECORDS = 4000
 _STILL = 0.01  # of the synthetic spread
 _MOST_CATEGORIES = 30
@@ -36,6 +37,11 @@ _MOST_CATEGORIES = 30
 _MOST_TREES = 500
 _ITERATIONS = 5, 50
 _MOST_CORRELATED = 200
+_MICROSECONDS = {"day": 86_400e6, "s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1.0}
+# Models compute in single precision, where larger numbers are infinite.
+_LARGEST = 1e37
+_MOST_SPREADS = 1e6  # a record is as far off here as anywhere beyond
+_TIMES = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_time, pa.types.is_duration)
 _MISSING = "(missing)"
 _OTHER = "(other)"
 
@@ -110,19 +116,23 @@ class _Encoding:
                 continue
             numbers = values if values.dtype.kind == "f" else np.full(len(values), np.nan)
             scaled = (numbers - middle) / spread
-            parts.append(np.where(np.isfinite(scaled), scaled, 0.0))
+            within = np.clip(scaled, -_MOST_SPREADS, _MOST_SPREADS)
+            parts.append(np.where(np.isfinite(scaled), within, 0.0))
         return np.column_stack(parts)
 
 
 def compare(real: pa.Table, synthetic: pa.Table, label: str, *, seed: int = 0) -> dict[str, Any]:
     """Compare records with synthetic ones. **Private**: for the data holder's eyes only.
 
+    Numbers that are infinite, or beyond 1e37 either way, count as missing.
+
     Args:
         real: Records, an Arrow table; half of them are what models learn from and what is near, the
             other half what models are tested on and what shows how near a record not seen is.
         synthetic: Synthetic records with the same columns.
         label: The label's column.
-        seed: Of the sample of at most 4,000 records of each, of the halves, and of the models.
+        seed: Of the sample of at most 4,000 records of each, of the halves, and of the models; at most
+            2^32 - 1.
 
     Returns:
         ``records``: how many are compared; ``given``: how many there were, of which those are a sample if they are more;
@@ -137,9 +147,10 @@ def compare(real: pa.Table, synthetic: pa.Table, label: str, *, seed: int = 0) -
         and the share of synthetic records that are nearer than 5 % of records not seen are.
 
     Raises:
-        InvalidInputError: Other columns, no label, or too few records.
+        InvalidInputError: Other columns, no label, too few records, or another seed.
 
     """
+    _validate.integer("seed", seed, at_least=0, at_most=MOST_SEED)
     names = [name for name in real.column_names if name in synthetic.column_names]
     for position, table in (("real", real), ("synthetic", synthetic)):
         if label not in table.column_names:
@@ -150,7 +161,7 @@ def compare(real: pa.Table, synthetic: pa.Table, label: str, *, seed: int = 0) -
     names.remove(label)
     if not names:
         _validate.fail("synthetic", "at least one column of the records beside the label", "none")
-    random = np.random.default_rng(_validate.integer("seed", seed, at_least=0))
+    random = np.random.default_rng(seed)
     real = _sample(real, _MOST_RECORDS, random)
     synthetic = _sample(synthetic, _MOST_RECORDS, random)
     half = real.num_rows // 2
@@ -180,16 +191,28 @@ def _sample(table: pa.Table, most: int, random: np.random.Generator) -> pa.Table
 
 def _values(column: pa.ChunkedArray) -> Values:
     """Return numbers and times as float64 with NaN for missing, anything else as texts."""
-    kind = column.type
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        column = pc.cast(pc.cast(column, pa.timestamp("us")), pa.int64())
-        kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        numbers = pc.cast(column, pa.float64(), safe=False).fill_null(np.nan)
-        return np.asarray(numbers.to_numpy(), dtype=np.float64)
+    kind, types = column.type, pa.types
+    if any(is_kind(kind) for is_kind in _TIMES):
+        return _times(column)
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        numbers = _floats(column)
+        return np.where(np.abs(numbers) <= _LARGEST, numbers, np.nan)
     # In CSV an empty text and none are written alike.
     texts = [_MISSING if value in (None, "") else str(value) for value in column.to_pylist()]
     return np.array(texts, dtype=str)
+
+
+def _times(column: pa.ChunkedArray) -> Matrix:
+    """Return times in microseconds, in whatever unit they are; what is finer is cut off."""
+    kind = column.type
+    counts = pc.cast(column, pa.int32() if kind.bit_width == 32 else pa.int64())
+    unit = {pa.date32(): "day", pa.date64(): "ms"}.get(kind) or kind.unit
+    return _floats(pc.divide(counts, 1000) if unit == "ns" else counts) * _MICROSECONDS[unit]
+
+
+def _floats(column: pa.ChunkedArray) -> Matrix:
+    numbers = pc.cast(column, pa.float64(), safe=False).fill_null(np.nan)
+    return np.asarray(numbers.to_numpy(), dtype=np.float64)
 
 
 def _spread(values: Values) -> float:

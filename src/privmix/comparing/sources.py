@@ -8,16 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from privmix import _validate
 from privmix.features.applying import apply_extractor
 from privmix.foreign.files import MOST_JSON_BYTES, read_file
 from privmix.inputs.arrays import opened_npz
-from privmix.inputs.columns import features_of, is_list, is_text, text_numbers
+from privmix.inputs.columns import features_of, is_list, is_number, is_text, text_numbers
 from privmix.inputs.delimited import (
     fail_column,
     is_delimited,
@@ -214,23 +216,22 @@ def _read(
     if suffix != ".npz" and keys is not None and keys != _KEYS:
         allowed = "nothing except for an .npz file"
         _validate.fail("--features-key, --label-key", allowed, ", ".join(keys))
-    try:
+    with readable(path, suffix_of(path)):
         if suffix == ".parquet":
-            table = pq.read_table(path)
+            with pq.ParquetFile(path) as file:
+                _refuse_twice(path, file.schema_arrow.names)  # which Arrow does not read
+                table = file.read()
         elif schema is not None and is_delimited(path):
             form = schema.text_format
             names = read_header(path, form, [label])
-            with readable(path, suffix_of(path)):
-                table = pa.concat_tables(scan_text(path, names, form))
+            table = pa.concat_tables(scan_text(path, names, form))
         elif suffix == ".csv":
-            table = pa_csv.read_csv(path)
+            # One thread knows the number of a row that it cannot read.
+            table = pa_csv.read_csv(path, read_options=pa_csv.ReadOptions(use_threads=False))
         elif suffix == ".npz":
             table = _arrays(path, label, keys)
         else:
             _validate.fail(str(path), "a .parquet, .csv or .npz file", suffix or "no ending")
-    except (pa.ArrowException, OSError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        _validate.fail(str(path), "a readable table", reason)
     _refuse_twice(path, table.column_names)
     return table
 
@@ -354,11 +355,26 @@ def _arrays(path: Path, label: str, keys: tuple[str, str] | None) -> pa.Table:
     if labels.shape != (len(features),):
         allowed = f"{len(features)} labels, one a record{_SEVERAL}"
         _validate.fail(f"{path}: {label_key}", allowed, f"shape {labels.shape}")
-    columns = {f"x{i}": pa.array(values) for i, values in enumerate(features.T)}
+    numbers = _native(f"{path}: {features_key}", features, "biuf")
+    columns = {f"x{i}": pa.array(values) for i, values in enumerate(numbers.T)}
     if label in columns:
         allowed = f"a name for labels that no feature has; these are x0 to x{len(columns) - 1}"
         _validate.fail("--label", allowed, label)
-    return pa.table(columns | {label: pa.array(labels.tolist())})
+    found = _native(f"{path}: {label_key}", labels, "biufUSmM")
+    texts = found.dtype.kind in "USmM"
+    return pa.table(columns | {label: pa.array(found.tolist() if texts else found)})
+
+
+def _native(position: str, values: NDArray[Any], kinds: str) -> NDArray[Any]:
+    """Return an array as Arrow takes it: in this machine's byte order, numbers in 64 bits at most."""
+    kind = values.dtype
+    if kind.kind not in kinds:
+        allowed = "numbers or texts" if "U" in kinds else "numbers"
+        _validate.fail(position, allowed, f"an array of {kind}")
+    if kind.kind == "f" and kind.itemsize > 8:
+        with np.errstate(over="ignore"):  # to infinity, which counts as missing
+            return values.astype(np.float64)
+    return values.astype(kind.newbyteorder("="), copy=False)
 
 
 def _expanded(path: Path, table: pa.Table, label: str) -> pa.Table:
@@ -370,7 +386,7 @@ def _expanded(path: Path, table: pa.Table, label: str) -> pa.Table:
     for name in table.column_names:
         column = table[name].combine_chunks()
         if is_list(column.type):
-            rows = features_of(path, table.select([name]))
+            rows = _vectors(path, name, table[name])
             names += [f"x{i}" for i in range(rows.shape[1])]
             columns += [pa.array(values) for values in rows.T]
             continue
@@ -380,3 +396,15 @@ def _expanded(path: Path, table: pa.Table, label: str) -> pa.Table:
         columns.append(column)
     _refuse_twice(path, names)
     return pa.table(columns, names=names)
+
+
+def _vectors(path: Path, name: str, column: pa.ChunkedArray) -> NDArray[Any]:
+    """Return a column of vectors as rows of floating-point numbers, whatever numbers they are."""
+    kind = column.type.value_type
+    if pa.types.is_decimal(kind):
+        column = column.cast(pa.list_(pa.float64()))
+    elif not (is_number(kind) or pa.types.is_null(kind)):
+        allowed = "a column of numbers, times or texts, or of vectors: lists of numbers"
+        _validate.fail(f"{path}: {name}", allowed, f"a column of lists of {kind}")
+    rows = features_of(path, pa.table({name: column}))
+    return rows if rows.dtype.kind == "f" else rows.astype(np.float64)

@@ -27,7 +27,7 @@ from privmix import _validate
 from privmix.inputs.extractor import FEATURES_KEY, Extractor, FeaturesHeader, Progress
 from privmix.inputs.owners import match_units
 from privmix.inputs.raw import RawBlock, RawRecords
-from privmix.running.durable import sync
+from privmix.running.durable import name_anew, sync
 from privmix.running.finished import read_checked, warn_of_damage, write_checked
 from privmix.running.journal import check_private, lock_folder
 
@@ -301,13 +301,9 @@ def _assemble(
 def _name_anew(temporary: Path, out: Path) -> None:
     """Give a finished file its name, in one step, unless there is such a file by now."""
     try:
-        out.hardlink_to(temporary)
+        name_anew(temporary, out)
     except FileExistsError:
         _validate.fail(f"out={out}", "a new file", "one that exists now")
-    except OSError:  # a file system without links: the last look is a moment before the step
-        if out.exists():
-            _validate.fail(f"out={out}", "a new file", "one that exists now")
-        temporary.replace(out)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -64,7 +64,7 @@ def readable(path: Path, suffix: str) -> Iterator[None]:
     except UnicodeError as error:
         _validate.fail(str(path), 'the encoding that "format" declares', str(error.args[-1]))
     except (pa.ArrowException, OSError) as error:
-        reason = re.sub(r"(got \d+).*", r"\1", (str(error).splitlines() or [""])[0])
+        reason = re.sub(r"(got \d+|invalid value).*", r"\1", (str(error).splitlines() or [""])[0])
         _validate.fail(str(path), f"a whole {suffix[1:]} table", reason)
 
 

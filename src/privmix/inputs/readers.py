@@ -415,6 +415,8 @@ def _open_npz(
     with opened_npz(path, _asked(features_key, label_key, unit_column)) as arrays:
         mapped = npz_source(path, str(features_key))
         features = ArraySource(arrays[features_key]) if mapped is None else mapped
+        if not features.shape:
+            _validate.fail(f"{path}: {features_key}", "an array of records", "shape ()")
         units = None if unit_column is None else arrays[unit_column]
         return LabelledSource(features, arrays[label_key], units)
 

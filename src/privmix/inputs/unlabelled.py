@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.inputs.columns import text_numbers
+from privmix.inputs.arrays import npy_source, opened_npz
+from privmix.inputs.columns import is_list, is_number, text_numbers
 from privmix.inputs.delimited import is_delimited, read_header, readable, scan_text, suffix_of
 from privmix.inputs.feature_names import Names
 from privmix.schema.table import PLAIN, TextFormat
@@ -50,12 +51,11 @@ def read_features(
     position = str(path)
     try:
         if path.suffix == ".npy":
-            return np.asarray(np.load(path, allow_pickle=False))
+            found = npy_source(path)
+            return found.read(0, found.shape[0])
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as file:
-                if key not in file:
-                    _validate.fail("--features-key", f"one of {', '.join(file)}", key or "nothing")
-                return np.asarray(file[key])
+            with opened_npz(path, [("--features-key", key)]) as arrays:
+                return np.asarray(arrays[key])
         if path.suffix == ".parquet":
             table = pq.read_table(path)
         elif is_delimited(path):
@@ -112,21 +112,25 @@ def _check_width(position: str, columns: Sequence[str], width: int) -> None:
 def _matrix(position: str, table: pa.Table, width: int) -> NDArray[Any]:
     kinds = table.schema.types
     for name, kind in zip(table.column_names, kinds, strict=True):
-        vectors = pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)
+        vectors = is_list(kind)
         if vectors and table.num_columns > 1:
             others = [other for other in table.column_names if other != name]
             allowed = f"nothing beside the column of vectors {name!r}; --ignore leaves columns out"
             _validate.fail(position, allowed, ", ".join(others[:5]))
-        number = (
-            pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
-        )
-        if not (vectors or number):
-            allowed = f"columns of numbers; {_IGNORE}"
+        if not (_holds_numbers(kind) if vectors else is_number(kind)):
+            allowed = f"columns of numbers, or one of lists of numbers; {_IGNORE}"
             _validate.fail(f"{position}: {name}", allowed, kind)
     if table.num_columns == 1 and not pa.types.is_primitive(kinds[0]):
-        rows = table.column(0).to_pylist()
-        if len({None if row is None else len(row) for row in rows}) > 1:
+        try:
+            return np.array(table.column(0).to_pylist(), dtype=np.float64)
+        except ValueError:
             _validate.fail(position, "vectors of one length", "several lengths")
-        return np.array(rows, dtype=np.float64)
     _check_width(position, table.column_names, width)
     return np.column_stack([column.to_numpy().astype(np.float64) for column in table.columns])
+
+
+def _holds_numbers(kind: pa.DataType) -> bool:
+    """Whether lists, at whatever depth, hold numbers."""
+    while is_list(kind):
+        kind = kind.value_type
+    return is_number(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import uuid
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +26,7 @@ from privmix.learners.noise_aware import NoiseAwareClassifier
 from privmix.learners.regression import NoiseAwareRegressor
 from privmix.learners.softmax import KLSoftmaxClassifier
 from privmix.preprocess import Preprocessor, RecordFacts, Step
+from privmix.running.durable import put_in_place
 from privmix.running.resources import default_memory
 from privmix.schema import Target
 
@@ -324,14 +323,8 @@ def _check_tensors(
 def _write_atomically(path: Path, content: bytes) -> None:
     if path.exists() and not path.is_file():  # a pipe or a device, which it would replace
         _validate.fail(str(path), "a file in a writable folder", "something else of this name")
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        with temporary.open("xb") as file:
+        with put_in_place(path) as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
     except OSError as error:
         _validate.fail(str(path), "a file in a writable folder", error.strerror)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -26,7 +26,8 @@ def prediction_table(model: Any, features: Any) -> pa.Table:
 
     Returns:
         Of numbers: a column for each output, by its name. Of several labels: one of 0 and 1 for each,
-        then ``probability of LABEL`` for each. Else ``label``, the likeliest class, its
+        then ``probability of LABEL`` for each (``the probability of LABEL`` where a label is called as
+        such a column would be). Else ``label``, the likeliest class, its
         ``probability``, and ``probability of CLASS`` for each class.
 
     """
@@ -35,7 +36,10 @@ def prediction_table(model: Any, features: Any) -> pa.Table:
         return pa.table({str(name): found[:, k] for k, name in enumerate(model.output_names_)})
     shares = np.asarray(model.predict_proba(features))
     names = model.classes_.tolist()
-    likely = {f"probability of {name}": shares[:, k] for k, name in enumerate(names)}
+    chance, taken = "probability of", names if model.target_ == "multilabel" else []
+    while any(f"{chance} {name}" in taken for name in names):
+        chance = f"the {chance}"
+    likely = {f"{chance} {name}": shares[:, k] for k, name in enumerate(names)}
     if model.target_ == "multilabel":
         labels = model.predict(features)
         return pa.table({str(name): labels[:, k] for k, name in enumerate(names)} | likely)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 import pyarrow.csv as pa_csv
@@ -19,6 +18,7 @@ from numpy.lib import format as npy_format
 from privmix import _validate
 from privmix.learners.synthesis import Synthesizer
 from privmix.learners.synthetic_records import Chunk, SyntheticFacts, arrow_table
+from privmix.running.durable import put_in_place
 
 SUFFIXES = (".parquet", ".csv", ".npz")
 Progress = Callable[[int, int | None], object]
@@ -55,26 +55,21 @@ def write_synthetic(
     """
     check_target(path)
     facts = source.facts(num_records)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        chunks = _counted(source.chunks(num_records), num_records, progress)
-        if path.suffix.lower() == ".npz":
-            _write_npz(chunks, source, num_records, temporary)
-        else:
-            _write_columns(chunks, source, path.suffix.lower(), temporary)
-        digest = hashlib.sha256()
-        with temporary.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-        stated = {**json.loads(facts.model_dump_json()), "file_sha256": digest.hexdigest()}
-        # The facts come first: no file of records is there without them.
-        with sidecar_path(path).open("x", encoding="utf-8") as beside:
-            beside.write(json.dumps(stated, indent=2, ensure_ascii=False) + "\n")
-        temporary.replace(path)
+        with put_in_place(path, new=True) as file:
+            chunks = _counted(source.chunks(num_records), num_records, progress)
+            if path.suffix.lower() == ".npz":
+                _write_npz(chunks, source, num_records, file)
+            else:
+                _write_columns(chunks, source, path.suffix.lower(), file)
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            stated = {**json.loads(facts.model_dump_json()), "file_sha256": digest}
+            # The facts come first: no file of records is there without them.
+            with sidecar_path(path).open("x", encoding="utf-8") as beside:
+                beside.write(json.dumps(stated, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
         _validate.fail("--out", "a new file in a writable folder", f"{path}: {error.strerror}")
-    finally:
-        temporary.unlink(missing_ok=True)
     return facts
 
 
@@ -87,24 +82,28 @@ def _counted(chunks: Iterator[Chunk], total: int, progress: Progress | None) -> 
             progress(done, total)
 
 
-def _write_columns(chunks: Iterator[Chunk], source: Synthesizer, suffix: str, path: Path) -> None:
+def _write_columns(
+    chunks: Iterator[Chunk], source: Synthesizer, suffix: str, file: BinaryIO
+) -> None:
     writer = None
     try:
         for chunk in chunks:
             table = arrow_table(chunk, source.names, source.feature_names)
             if writer is None:
                 kind = pq.ParquetWriter if suffix == ".parquet" else pa_csv.CSVWriter
-                writer = kind(path, table.schema)
+                writer = kind(file, table.schema)
             writer.write_table(table)
     finally:
         if writer is not None:
             writer.close()
 
 
-def _write_npz(chunks: Iterator[Chunk], source: Synthesizer, num_records: int, path: Path) -> None:
+def _write_npz(
+    chunks: Iterator[Chunk], source: Synthesizer, num_records: int, target: BinaryIO
+) -> None:
     """Write arrays member by member; features go to the archive as they are drawn."""
     labels = []
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         with _member(archive, "features", (num_records, source.num_features), np.float32) as file:
             for chunk in chunks:
                 features = source.features_of(chunk)
