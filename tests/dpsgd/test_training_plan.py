@@ -13,6 +13,7 @@ from privmix.dpsgd import (
     plan_training,
     trainer,
 )
+from privmix.dpsgd.training_plan import usual_batch_size
 from training_cases import make_config
 
 SETTINGS = {
@@ -77,3 +78,17 @@ def test_no_step_beyond_the_budget():
     steps.config = config
     with pytest.raises(RuntimeError, match="budget is spent"):
         steps.gradient(config.num_steps, np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("count", "batch"), [(30, 30), (300, 64), (6000, 300), (20_000, 1000), (60_000, 1000)]
+)
+def test_a_step_takes_a_twentieth_of_the_records_unless_told_otherwise(count, batch):
+    assert usual_batch_size(count) == batch
+    settings = SETTINGS | {"num_records": count, "batch_size": None}
+    plan = plan_training(target_epsilon=8.0, target_delta=1e-5, epochs=1, **settings)
+    assert plan.config.batch_size == batch
+    with pytest.raises(InvalidInputError, match="num_records"):
+        plan_training(
+            target_epsilon=8.0, target_delta=1e-5, epochs=1, **settings | {"num_records": 0}
+        )

@@ -77,7 +77,12 @@ def fit_command(
         int | None, typer.Option(help="Public number of records to plan for.")
     ] = None,
     schema: SchemaFile = None,
-    batch_size: Annotated[int, typer.Option(help="Expected records in a step.")] = 1000,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Expected records in a step [a twentieth of the records, from 64 to 1,000]."
+        ),
+    ] = None,
     epochs: Annotated[float, typer.Option(help="Expected times a record takes part.")] = 10.0,
     learning_rate: Annotated[float, typer.Option(help="Step width.")] = 1.0,
     momentum: Annotated[float, typer.Option(help="Share of the last update kept.")] = 0.0,

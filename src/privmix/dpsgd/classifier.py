@@ -37,7 +37,8 @@ class DPMixClassifier(Scored, ClassifierMixin, BaseEstimator):  # type: ignore[m
         target_delta: Its delta.
         classes: The closed set of labels: public, hence no fact to be read from the records.
         num_records: Public planning constant for the number of records.
-        batch_size: Expected number of records in a step.
+        batch_size: Expected number of records in a step; by default a twentieth of ``num_records``, from 64
+            to 1,000.
         epochs: Expected number of times that a record takes part.
         augmentation: By default DP-Mix-Self for images, and the record itself for features.
         learning_rate: See :class:`TrainingConfig`.
@@ -73,7 +74,7 @@ class DPMixClassifier(Scored, ClassifierMixin, BaseEstimator):  # type: ignore[m
         *,
         classes: Sequence[int] | Sequence[str] | None = None,
         num_records: int | None = None,
-        batch_size: int = 1000,
+        batch_size: int | None = None,
         epochs: float = 10,
         augmentation: AugmentationPlan | None = None,
         learning_rate: float = 1.0,
