@@ -19,6 +19,7 @@ from privmix.cli import app
 from privmix.comparing import measures
 from privmix.learners.synthesis import Synthesizer
 from privmix.learners.synthetic_file import write_synthetic
+from privmix.running import durable
 
 # Releases of tests protect nobody, and say so.
 pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
@@ -213,3 +214,15 @@ def test_memory_does_not_grow_with_the_records(release, tmp_path, ending):
         most(48 * 4096),
     )  # either file is longer than what is hashed at once
     assert many < 1.2 * few
+
+
+def test_facts_of_a_file_that_got_no_name_are_taken_back(release, tmp_path, monkeypatch):
+    def refuse(finished, path):
+        if path.suffix == ".csv":
+            raise OSError(28, "No space left on device")
+        finished.rename(path)
+
+    monkeypatch.setattr(durable, "name_anew", refuse)
+    done = run("synthesize", release.folder, "--num-records", 10, "--out", tmp_path / "some.csv")
+    assert "No space left" in str(done.exception)
+    assert list(tmp_path.iterdir()) == []

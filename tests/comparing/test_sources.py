@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import privmix
-from privmix.comparing.sources import read_columns
+from privmix.comparing.sources import Facts, read_columns
 
 
 def refused(path, label="label") -> str:
@@ -112,3 +112,37 @@ def test_a_missing_vector_has_no_values(tmp_path):
     table = read_columns(path, "label")
     assert table.column_names == ["x0", "x1", "label"]
     assert np.isnan(table["x1"][29].as_py())
+
+
+TABLE = """{"classes": %s, "num_records": 30, "table": {"columns": [
+  {"name": "income", "type": "numeric", "lower": 0, "upper": 100},
+  {"name": "town", "type": "categorical", "categories": ["Ulm"]}]}}"""
+
+
+@pytest.mark.parametrize(
+    ("classes", "labels", "due"),
+    [
+        ("[0, 1]", [True, False, 1.0], ["1", "0", "1"]),
+        ("[0, 1]", [1.0, 0.0, None], ["1", "0", None]),
+        ('["no", "yes"]', [" no", "yes", "maybe"], ["no", "yes", "maybe"]),
+        ('["no", "yes"]', [0, 1, 1], ["0", "1", "1"]),
+    ],
+)
+def test_labels_are_the_classes_that_a_release_takes_them_for(tmp_path, classes, labels, due):
+    path = tmp_path / "some.parquet"
+    kind = pa.bool_() if labels[0] is True else None
+    column = pa.array([bool(v) for v in labels] if kind else labels, kind)
+    pq.write_table(pa.table({"income": [1.0, 2.0, 3.0], "label": column}), path)
+    facts = Facts.of(privmix.Schema.from_json(TABLE % classes))
+    table = read_columns(path, "label", facts)  # and no town
+    assert table["label"].to_pylist() == due
+    assert table.column_names == ["income", "label"]
+
+
+def test_a_column_whose_cells_are_mostly_unreadable_is_refused(tmp_path):
+    path = tmp_path / "some.csv"
+    facts = Facts.of(privmix.Schema.from_json(TABLE % "[0, 1]"))
+    path.write_text("income,town,label\n" + '"1,5",Ulm,0\n' * 20 + "2,Ulm,1\n" * 10)
+    with pytest.raises(privmix.InvalidInputError, match="income.*20 of 30") as found:
+        read_columns(path, "label", facts)
+    assert "1,5" not in str(found.value)

@@ -67,20 +67,24 @@ TABLE = """{"classes": ["no", "yes"], "num_records": 4000, "table": {"columns": 
 HASHED = ', {"name": "town", "type": "categorical", "num_buckets": 4}'
 
 
-@pytest.fixture(scope="module", params=["", HASHED], ids=["rows", "vectors"])
-def table(request, tmp_path_factory):
-    """A release of a table whose rows come back, or of one whose columns cannot be undone."""
+def released(folder, more="", shift=1.0):
+    """Return a release of rows whose odds of "yes" are linear."""
     rng = np.random.default_rng(0)
-    schema = privmix.Schema.from_json(TABLE % request.param)
+    schema = privmix.Schema.from_json(TABLE % more)
     rows = pd.DataFrame({"size": rng.uniform(-3, 3, 4000), "kind": rng.choice(list("abc"), 4000)})
-    odds = 1.5 * rows["size"] + 1.5 * (rows["kind"] == "c") - 1
+    odds = 1.5 * rows["size"] + 1.5 * (rows["kind"] == "c") - shift
     labels = np.where(rng.random(4000) < 1 / (1 + np.exp(-odds)), "yes", "no")
     rows["town"] = "Ulm"
     rows = rows[[column.name for column in schema.table.columns]]
     plan = privmix.plan_release(schema, target_epsilon=8, target_delta=1e-5, design="adaptive")
     options = {"test_seed": 1, "extractor": TabularExtractor(schema.table)}
-    out = tmp_path_factory.mktemp("labels") / "release"
-    return privmix.release(rows, labels, plan, out=out, **options)
+    return privmix.release(rows, labels, plan, out=folder / "release", **options)
+
+
+@pytest.fixture(scope="module", params=["", HASHED], ids=["rows", "vectors"])
+def table(request, tmp_path_factory):
+    """A release of a table whose rows come back, or of one whose columns cannot be undone."""
+    return released(tmp_path_factory.mktemp("labels"), request.param)
 
 
 def test_rows_of_a_table_get_their_labels_from_the_classifier(table):
@@ -101,9 +105,20 @@ def test_a_prior_that_is_asked_for_changes_no_class(table):
         np.testing.assert_allclose(*means, atol=0.05)
 
 
-def test_rows_of_a_class_that_the_classifier_hardly_gives_are_drawn_all_the_same(table):
+def test_a_prior_that_is_asked_for_changes_no_rare_class(tmp_path):
+    release = released(tmp_path, shift=6.5)
+    own = privmix.AdaptiveClassifier().fit(release)
+    x, y = privmix.synthesize(release, 6000, seed=1, class_prior="uniform")
+    assert (privmix.synthesize(release, 6000).labels == "yes").mean() < 0.03
+    odds = (own.logit_scale_ * own.decision_function(x))[:, None]
+    assert LogisticRegression(C=1e6).fit(odds, y).coef_[0, 0] == pytest.approx(1.0, abs=0.1)
+    # In any order: those of a rare class come late in the draw.
+    assert np.flatnonzero(y == "yes").mean() == pytest.approx(3000, abs=200)
+
+
+def test_rows_of_a_class_that_hardly_any_record_has_are_drawn_all_the_same(table):
     source = Synthesizer(table, class_prior=[0.5, 0.5])
-    source._round_labels = replace(source._round_labels, balance=np.array([1.0, 0.0]))
+    source._model = replace(source._model, prior=np.array([1.0, 0.0]))
     drawn = next(source.chunks(100))
     assert sorted(drawn.labels) == ["no"] * 50 + ["yes"] * 50
     assert len(source.features_of(drawn)) == 100

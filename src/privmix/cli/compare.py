@@ -106,7 +106,7 @@ def compare_command(
     with status_line("comparing"):
         found = compare(columns, made, names[0], seed=seed)
     if html is not None:
-        write_text(html, to_html(found), new=True, option="--html")
+        write_text(html, to_html(found), new=True, mode=0o600, option="--html")
     if as_json:
         print_json(found)
     else:

@@ -123,7 +123,7 @@ def predict_command(
         )
     table = prediction_table(opened, features)
     try:
-        with put_in_place(out, new=not replace) as file:
+        with put_in_place(out, new=not replace, mode=0o600) as file:  # they reveal INPUT's records
             if out.suffix == ".csv":
                 pyarrow.csv.write_csv(table, file)
             else:

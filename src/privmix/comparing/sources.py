@@ -29,7 +29,7 @@ from privmix.inputs.delimited import (
     suffix_of,
 )
 from privmix.inputs.extractor import ExtractorIdentity
-from privmix.inputs.raw.cells import read_cells
+from privmix.inputs.raw.cells import Cells, read_cells
 from privmix.learners.synthesis import synthesize
 from privmix.learners.synthetic_file import sidecar_path
 from privmix.publishing.release import Release
@@ -141,7 +141,7 @@ def read_columns(
     if label not in table.column_names:
         _fail_label(path, table.column_names, label)
     table = _expanded(path, table, label)
-    typed = _typed(table, label, facts)
+    typed = _typed(table, label, _of_columns_there(facts, table.column_names), path)
     for name in table.column_names:
         if name not in typed.column_names:
             typed = typed.append_column(name, table[name])
@@ -168,11 +168,11 @@ def read_synthetic(
         _fail_label(path, names, label)
     table = _as_texts(table, path, {own if name == label else name for name in texts})
     renamed = table.rename_columns([label if name == own else name for name in names])
-    return _typed(_expanded(path, renamed, label), label, _of_columns_there(facts, names))
+    return _typed(_expanded(path, renamed, label), label, _of_columns_there(facts, names), path)
 
 
 def _of_columns_there(facts: Facts | None, names: list[str]) -> Facts | None:
-    """Leave out columns that synthetic records lack: a comparison says which these are."""
+    """Leave out columns that a file lacks: a comparison says which these are."""
     if facts is None or facts.table is None:
         return facts
     there = tuple(column for column in facts.table.columns if column.name in names)
@@ -251,7 +251,7 @@ def draw_columns(
     table = made.to_arrow()
     if label not in made.names:  # of several labels, which the release names
         fail_column("--label", f"{folder}'s labels", made.names, label, known=True)
-    return _typed(table, label, facts)
+    return _typed(table, label, facts, folder)
 
 
 def in_one_space(records: pa.Table, synthetic: pa.Table, label: str, source: Path) -> pa.Table:
@@ -286,12 +286,14 @@ def _extractor_of(source: Path) -> ExtractorIdentity | None:
     return None if found is None else ExtractorIdentity.from_json(json.dumps(found), str(source))
 
 
-def _typed(table: pa.Table, label: str, facts: Facts | None) -> pa.Table:
+def _typed(table: pa.Table, label: str, facts: Facts | None, path: Path) -> pa.Table:
     """Give columns the types that are stated, so that those of both sides are the same."""
     if facts is None:
         return table
     if facts.table is not None and not _is_vectors(table, facts.table):
-        typed = read_cells(table, facts.table).table
+        cells = read_cells(table, facts.table)
+        _refuse_unread(path, cells)
+        typed = cells.table
     else:
         typed = table.drop_columns([label])
         if typed.num_columns and all(pa.types.is_binary(kind) for kind in typed.schema.types):
@@ -303,20 +305,33 @@ def _typed(table: pa.Table, label: str, facts: Facts | None) -> pa.Table:
     return typed
 
 
+def _refuse_unread(path: Path, cells: Cells) -> None:
+    """Refuse columns whose cells are mostly no value of theirs: all would be missing, and alike to nothing."""
+    for name, read in cells.columns.items():
+        if len(read.wrong) > read.num_values:
+            allowed = "cells as the schema says, by type and format"
+            total = len(read.wrong) + read.num_values
+            _validate.fail(f"{path}: {name}", allowed, f"{len(read.wrong)} of {total} that are not")
+
+
 def _typed_labels(column: pa.Table, facts: Facts) -> pa.Array | pa.ChunkedArray:
-    """Return labels as the classes that they are, as texts where nothing says which there are, or as numbers."""
+    """Return labels as texts, those of classes as these are written; of other targets as numbers."""
     labels = column[0]
     if facts.target == "class":
-        found = labels.cast(pa.string()).to_pylist()
-        bare = [None if text is None else text.strip() for text in found]
-        if facts.classes is None:
-            return pa.array(bare, pa.string())
-        written = {str(value): value for value in facts.classes}
-        return pa.array([None if text is None else written.get(text) for text in bare])
+        known: dict[object, str] = {value: str(value) for value in facts.classes or ()}
+        return pa.array([_label_text(value, known) for value in labels.to_pylist()], pa.string())
     if pa.types.is_binary(labels.type):
         name = column.column_names[0]
         return pa.array(text_numbers(Path(name), column, facts.text_format)[:, 0])
     return labels
+
+
+def _label_text(value: object, known: dict[object, str]) -> str | None:
+    """Return a label as the class is written that it is by value, as a release takes it: 3.0 and 3, True and 1."""
+    if value is None or value in known:
+        return known.get(value)
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return text.strip()
 
 
 def _is_vectors(table: pa.Table, columns: TableSchema) -> bool:

@@ -55,8 +55,9 @@ _PILOT_PER_CLASS = 256
 # With more classes than this, a table's shares are matched for all of them together.
 _MOST_GROUPS = 16
 _PILOT_STREAM = 2**40
-# Rows that the classifier labels are drawn until classes have their shares, but no more stretches than these.
-_MOST_STRETCHES = 16
+# Rows that the classifier labels are drawn until classes have their shares, but not of a class that would take more
+# stretches than these: one that half of the rows are to be of, and fewer than one record in 800 is.
+_MOST_STRETCHES = 400
 _MORE_ROWS = 1.2
 _LEAST_SHARE = 1e-9
 # One word of the generator's: of longer seeds some would share their words with a later stretch of others.
@@ -153,21 +154,18 @@ class Synthesizer:
         self._table = getattr(getattr(self.release, "schema", None), "table", None)
         self._classes = np.array(self.release.classes)
         self._prior = np.empty(0)
+        self._inverse, self._is_preprocessed = self._undoing()
         with one_blas_thread():  # so that bits do not depend on how many there are
             self._model = self._estimated(class_prior)
         several = self._target in ("multilabel", "soft") or len(self.release.classes) > 1
         outputs = tuple(map(str, self.release.classes))
         self.names = (label,) if self._target == "class" else outputs if several else (label,)
-        self._inverse, self._is_preprocessed = self._undoing()
         reason = None if self._table is None else cannot_decode(self._table)
         decodes = self._table is not None and reason is None and not self._is_preprocessed
         self.table_schema = self._table if decodes else None
         self._notes: tuple[str, ...] = ()
         if reason is not None:
             self._notes += (f"features, no table: {reason}",)
-        if self._classifier is not None and self._target != "class" and self._is_preprocessed:
-            allowed = "steps that can be undone, for labels that the rounds' classifier gives"
-            _validate.fail("release.preprocessor", allowed, "one that cannot")
         if self.release.design == "adaptive" and self._table is None and self._target == "class":
             self._notes += (_ROUNDS_NOTE,)
         if class_prior is None and self._prior_source == "uniform":
@@ -192,8 +190,10 @@ class Synthesizer:
             _validate.one_of("release.design", release.design, (*DESIGNS, "adaptive"))
             given = prior if prior is None or isinstance(prior, str) else _numbers(prior)
             rounds = cache(partial(read_rounds, release))  # minutes for thousands of features
-            self._prior, self._prior_source = class_prior(release, given, rounds)
-            shares, source = class_prior(release, None, rounds)
+            shares, source = class_prior(release, given, rounds)
+            self._prior, self._prior_source = shares, source
+            if given is not None:
+                shares, source = class_prior(release, None, rounds)
             if source == "uniform":  # nothing tells: those asked for are the records'
                 shares = self._prior
             if release.design == "adaptive":
@@ -204,6 +204,9 @@ class Synthesizer:
         if prior is not None:
             _validate.fail("class_prior", f"nothing for target {self._target}", "one")
         if release.design == "adaptive" and self._target != "regression":
+            if self._is_preprocessed:
+                allowed = "steps that can be undone, for labels that the rounds' classifier gives"
+                _validate.fail("release.preprocessor", allowed, "one that cannot")
             self._classifier, self._prior = AdaptiveClassifier().fit(release), np.ones(1)
             return all_records(release)
         _validate.one_of("release.design", release.design, REGRESSION_DESIGNS)
@@ -327,13 +330,15 @@ class Synthesizer:
         """Draw rows, and labels of the rounds' classifier, until there are as many of each class as there should be.
 
         So of a class rows are drawn as the classifier has them, whatever the classes' shares. Of a class that
-        hardly any row gets they are as the class's Gaussian has them.
+        is too rare for that (``_MOST_STRETCHES``) all are as its Gaussian has them.
         """
         assert isinstance(self._model, ClassModel) and self._round_labels is not None
         model, due = self._model, draw_classes(self._prior, count, random)
         left = np.bincount(due, minlength=len(self._prior))
+        often = left <= _MOST_STRETCHES * _CHUNK * model.prior
+        rare, left = np.where(often, 0, left), np.where(often, left, 0)
         parts = []
-        for _ in range(_MOST_STRETCHES):
+        for _ in range(2 * _MOST_STRETCHES):
             if not left.any():
                 break
             wanted = _MORE_ROWS * float((left / np.maximum(model.prior, _LEAST_SHARE)).max())
@@ -342,7 +347,7 @@ class Synthesizer:
             kept = np.flatnonzero(_places(labels) < left[labels])
             left -= np.bincount(labels[kept], minlength=len(left))
             parts.append(stretch._replace(labels=labels).take(kept))
-        rest = np.repeat(np.arange(len(left)), left)
+        rest = np.repeat(np.arange(len(left)), left + rare)
         parts.append(self._stretch(model.members(rest, random), rest))
         drawn = Chunk.concatenated(parts)
         order = np.empty(count, dtype=np.int64)

@@ -54,7 +54,7 @@ def write_synthetic(
 
     """
     check_target(path)
-    facts = source.facts(num_records)
+    facts, beside, told = source.facts(num_records), sidecar_path(path), False
     try:
         with put_in_place(path, new=True) as file:
             chunks = _counted(source.chunks(num_records), num_records, progress)
@@ -66,9 +66,14 @@ def write_synthetic(
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             stated = {**json.loads(facts.model_dump_json()), "file_sha256": digest}
             # The facts come first: no file of records is there without them.
-            with sidecar_path(path).open("x", encoding="utf-8") as beside:
-                beside.write(json.dumps(stated, indent=2, ensure_ascii=False) + "\n")
-    except OSError as error:
+            with put_in_place(beside, new=True) as told_in:
+                told_in.write((json.dumps(stated, indent=2, ensure_ascii=False) + "\n").encode())
+            told = True
+    except BaseException as error:
+        if told:  # of a file that did not get its name
+            beside.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         _validate.fail("--out", "a new file in a writable folder", f"{path}: {error.strerror}")
     return facts
 

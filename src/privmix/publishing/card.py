@@ -18,8 +18,8 @@ from privmix.schema import Schema, Target
 CARD_NAME = "README.md"
 _SYNTHESIS = """
 Tools that know nothing of noisy sums need records, which
-`privmix synthesize FOLDER --num-records 10000 --out synthetic.parquet` draws from what the rows say. They
-have labels and the columns that records had, where these can be told, and the same guarantee.
+`privmix synthesize FOLDER --num-records 10000 --out synthetic.parquet` draws from what the rows say, where
+they say enough. They have labels and the columns that records had, where these can be told, and the same guarantee.
 """
 
 

@@ -54,7 +54,8 @@ def put_in_place(path: Path, *, new: bool = False, mode: int = 0o666) -> Iterato
         OSError: A folder without room or right to write; for a new file, a name that is taken.
 
     """
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")
+    # Of a long name a part, so that this one is no longer than a file's may be.
+    unfinished = path.with_name(f".{path.name[:40]}.{uuid.uuid4().hex[:12]}.tmp")
     handle = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
         with os.fdopen(handle, "w+b") as file:
