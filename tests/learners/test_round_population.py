@@ -28,14 +28,18 @@ def released(folder, seed, share, distance, count=6000, width=12, epsilon=1):
 
 
 def test_probabilities_of_a_rare_class_average_its_share(tmp_path):
-    """With the agreed intercepts of ``round_balance`` they were 2.3 points high on average, and up to 2.6."""
+    """With the agreed intercepts of ``round_balance`` they were 2.3 points high on average, and up to 2.6.
+
+    Machines round otherwise, and draw other noise from one seed: of eight gaps, of a standard deviation of 1.1 points
+    each, the mean is beyond 1.8 points four times in a million.
+    """
     gaps = []
-    for seed in range(3):
+    for seed in range(8):
         release, x, y = released(tmp_path, seed, 0.08, 0.4)
         positive = privmix.AdaptiveClassifier().fit(release).predict_proba(x)[:, 1]
         gaps.append(positive.mean() - y.mean())
-    assert np.abs(gaps).max() < 0.02
-    assert abs(np.mean(gaps)) < 0.015
+    assert np.abs(gaps).max() < 0.06
+    assert abs(np.mean(gaps)) < 0.018
 
 
 def test_a_uniform_prior_moves_the_intercept_by_the_shares_odds(tmp_path):
