@@ -68,6 +68,27 @@ def test_the_schema_says_what_cells_mean(tmp_path):
     assert all(column["likeness"] > 0.85 for column in found["columns"].values()), found["columns"]
     assert abs(found["classes"]["yes"]["real"] - found["classes"]["yes"]["synthetic"]) < 0.1
     assert found["models"]["linear"]["synthetic"] > 0.9
+    words = [*words[:5], "--json"]
+    real.to_parquet(tmp_path / "real.parquet")
+    words[1] = tmp_path / "real.parquet"
+    assert "nothing says what cells mean" in run(*words).stderr.replace("\n", " ")
+
+
+@pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
+def test_other_weights_of_a_soft_label_are_no_columns(tmp_path):
+    x, classes = make_data(make_schema(num_records=200), 200)
+    facts = {"num_features": 5, "num_records": 200, "feature_clip_norm": 1.0, "target": "soft"}
+    weights = 0.8 * np.eye(3)[classes] + 0.2 / 3
+    schema = privmix.Schema(classes=["a", "b", "c"], format={"delimiter": ";"}, **facts)
+    plan = privmix.plan_release(schema, target_epsilon=8.0, target_delta=1e-5)
+    release(x, weights, plan, out=tmp_path / "r", test_seed=1)
+    names = [f"x{i}" for i in range(5)]
+    rows = pd.DataFrame(np.hstack([x, weights]), columns=[*names, "a", "b", "c"])
+    rows.to_parquet(tmp_path / "real.parquet")
+    words = ("compare", tmp_path / "real.parquet", tmp_path / "r", "--label", "a", "--json")
+    done = run(*words)
+    assert list(json.loads(done.stdout)["columns"]) == names
+    assert "nothing says" not in done.stderr
 
 
 @pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")

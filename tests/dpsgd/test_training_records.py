@@ -320,6 +320,10 @@ class TestCommand:
         assert self.run("verify", tmp_path / "m").exit_code == 0
         assert read_certificate(tmp_path / "m").config.target == "soft"
         assert math.isfinite(read_certificate(tmp_path / "m").epsilon)
+        keys = ("--features-key", "x", "--label-key", "y")
+        scored = self.run("evaluate", tmp_path / "m", tmp_path / "t.npz", *keys, "--json")
+        assert scored.exit_code == 0, scored.output
+        assert json.loads(scored.stdout)["cross_entropy"] > 0
 
     def test_other_targets_are_refused_by_name(self, tmp_path):
         arguments = self.data(tmp_path)

@@ -81,6 +81,7 @@ def compare_command(
         protects_nobody,
         read_pair,
     )
+    from privmix.learners.synthetic_file import sidecar_path
     from privmix.publishing.release import Release
 
     _validate.integer("--seed", seed, at_least=0, at_most=MOST_SEED)
@@ -101,6 +102,10 @@ def compare_command(
         warn_of(Release(synthetic).certificate.guarantee)
     elif protects_nobody(synthetic):
         ERR.print(f"{NOT_PRIVATE}: these records are of a release that protects nobody")
+    if facts is None and synthetic.is_file() and not sidecar_path(synthetic).is_file():
+        ERR.print(
+            "nothing says what cells mean, neither --schema nor what is beside SYNTHETIC: yes and True are two things here"
+        )
     if columns is not records:
         ERR.print("synthetic records are features: the records are compared as features")
     with status_line("comparing"):

@@ -309,7 +309,7 @@ def _models(
 ) -> dict[str, Any]:
     labels = [_values(part[1]) for part in (seen, held, made)]
     numbers = all(y.dtype.kind == "f" for y in labels)
-    regression = numbers and len(np.unique(labels[0])) > _MOST_CATEGORIES
+    regression = numbers and max(len(np.unique(y)) for y in labels) > _MOST_CATEGORIES
     if regression and any(np.isnan(y).any() for y in labels):
         return {}
     if not regression:

@@ -120,8 +120,15 @@ def read_pair(
     else:
         made = read_synthetic(synthetic, label, facts, texts=_texts_of(records))
     if facts is None:  # which would have said so
-        records = _as_texts(records, real, _texts_of(made))
+        return _as_texts(records, real, _texts_of(made)), made
+    if facts.target == "soft":  # the other weights add up to what this one leaves of 1
+        others = set(facts.label_names) - {label}
+        records, made = (_without(table, others) for table in (records, made))
     return records, made
+
+
+def _without(table: pa.Table, names: set[str]) -> pa.Table:
+    return table.drop_columns([name for name in table.column_names if name in names])
 
 
 def read_columns(

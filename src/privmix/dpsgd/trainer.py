@@ -100,8 +100,8 @@ class TrainedModel:
 
     @property
     def target_(self) -> Target:
-        """What labels are: classes. Learners of releases have this, and the next two, as well."""
-        return "class"
+        """What labels are: classes, or weights of them. Learners of releases have this, and the next two, as well."""
+        return self.certificate.config.target
 
     @property
     def extractor_(self) -> ExtractorIdentity | None:
