@@ -168,3 +168,13 @@ def test_bad_plans_are_refused(changes, place):
 def test_inputs_that_do_not_fit_are_refused(plan, shape, synthetic, place):
     with pytest.raises(InvalidInputError, match=place):
         plan.check_input(shape, synthetic)
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 8, 8)])
+def test_the_record_itself_takes_no_randomness(shape):
+    """So that all records can have one generator: see ``PrivateViews.generator``."""
+    generator = np.random.default_rng(0)
+    before = generator.bit_generator.state
+    found = augment(torch.ones(shape), torch.eye(3)[0], AugmentationPlan.plain(), generator)
+    assert generator.bit_generator.state == before
+    assert torch.equal(found.inputs, torch.ones((1, *shape)))

@@ -42,10 +42,17 @@ class PrivateViews:
         self.plan: AugmentationPlan = config.augmentation
         self.synthetic = synthetic
         self._key = key
+        self._draws_nothing = self.plan == AugmentationPlan.plain()
+        self._idle = np.random.default_rng(0)
         self._one_hot = torch.eye(config.num_classes, device=device)
 
     def generator(self, record: int, step: int) -> np.random.Generator:
-        """Return the record's own generator; no guarantee rests on its distribution."""
+        """Return the record's own generator; no guarantee rests on its distribution.
+
+        Where nothing is drawn, all have one: a generator for each took a third of a linear model's time.
+        """
+        if self._draws_nothing:
+            return self._idle
         return _generator(self._key.stream("augment", shard=record, block=step))
 
     @cached_property
