@@ -49,7 +49,7 @@ class PrivateViews:
     def generator(self, record: int, step: int) -> np.random.Generator:
         """Return the record's own generator; no guarantee rests on its distribution.
 
-        Where nothing is drawn, all have one: a generator for each took a third of a linear model's time.
+        Where nothing is drawn, all have one: a generator for each took half of a linear model's time.
         """
         if self._draws_nothing:
             return self._idle
