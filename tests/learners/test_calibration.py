@@ -102,3 +102,14 @@ def test_log_sum_exp_is_scipys(rng, scale):
     logits = np.round(scale * rng.standard_normal((200, 7)), 1)  # some are equal
     due = logsumexp(logits, axis=1)
     np.testing.assert_allclose(_log_sum_exp(logits), due, rtol=4e-16)
+
+
+def test_a_rule_without_weights_claims_nothing():
+    """All rows together can show nothing where those but a fold seemed to show something."""
+    zeros = np.zeros((2, 2))
+    rule = LinearRule(zeros, np.zeros(2), zeros, zeros, np.ones(2))
+    some = LinearRule(np.eye(2), np.zeros(2), np.eye(2), np.eye(2), np.ones(2))
+    parts = [HeldOut.of_offsets(some, np.eye(2), noise=1e-4)] * 5
+    found = calibrate(rule, parts)
+    assert (found.scale, found.attenuation, found.loss) == (0.0, 0.0, pytest.approx(np.log(2)))
+    assert calibrate(some, parts).scale > 0

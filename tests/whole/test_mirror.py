@@ -89,7 +89,6 @@ TOGETHER = {
     "records/binding": "inputs/test_readers.py",
     # Parts of a learner, tested by what is learnt.
     "learners/class_metrics": "learners/test_scores.py",
-    "learners/discriminant": "learners/test_noise_aware.py",
     "learners/predictions": "cli/test_predict.py",
     "learners/record_model": "learners/test_synthesis.py",
     "learners/synthetic_file": "learners/test_synthesis.py",

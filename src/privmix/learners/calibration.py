@@ -93,7 +93,7 @@ def calibrate(
     """
     prior = np.full(len(rule.means), 1 / len(rule.means)) if shares is None else shares
     nothing = Calibration(0.0, 0.0, -float(prior @ np.log(prior)))
-    if not parts:
+    if not parts or not rule.weights.any():
         return nothing
     margin = float(np.mean([part.margin for part in parts]))
     believed = float(np.mean([_believed_margin(part.rule) for part in parts]))

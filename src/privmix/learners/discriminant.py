@@ -13,7 +13,8 @@ from privmix.theory.spectrum import signal_variances
 # would take more than is there. The share was chosen on held-out training records of three data
 # sets; from 0.5 to 1, accuracy varies by about half a point.
 _SCATTER_SHARE = 0.8
-_TINY = np.finfo(float).tiny
+# Share of the noise below which no rows, however many, show a variance.
+_LEAST_SIGNAL = 1e-6
 
 
 def learn_discriminant(moments: PopulationMoments, shares: Vector | None = None) -> LinearRule:
@@ -86,9 +87,13 @@ def learn_gaussian(moments: PopulationMoments, shares: Vector) -> LinearRule:
 
 
 def _metric(variances: Vector, moments: PopulationMoments) -> Vector:
-    """Add the ridge; the metric matters up to a factor only, and a floor keeps it finite."""
-    metric = variances + ridge(float(variances.mean()), moments)
-    return np.maximum(metric, max(1e-12 * float(metric.max()), _TINY))
+    """Add the ridge, as if records varied a little also where no row shows that they do.
+
+    A fold of few rows can show no variance at all; with a metric of 0 weights would overflow.
+    """
+    variance = max(float(variances.mean()), _LEAST_SIGNAL * moments.noise)
+    metric = variances + ridge(variance, moments)
+    return np.maximum(metric, 1e-12 * metric.max()) if metric.any() else np.ones_like(metric)
 
 
 def _spectrum_without(moments: PopulationMoments, scatter: Matrix) -> tuple[Vector, Matrix]:
