@@ -113,7 +113,7 @@ def load(name: str, development: bool, num_bins: int | None = None) -> Table:
         cut = len(order) // 4
         test, order = order[:cut], order[cut:]
     stated = json.loads(SCHEMAS.read_text())[name]
-    for column in stated["table"]["columns"] if num_bins else ():
+    for column in stated["table"]["columns"] if num_bins is not None else ():
         if column["type"] == "numeric":
             column["num_bins"] = num_bins
     schema = privmix.Schema.from_json(json.dumps({**stated, "num_records": len(order)}))
@@ -270,7 +270,11 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 3.0, 8.0])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--num-bins", type=int, help="bins of every column of numbers")
+    parser.add_argument(
+        "--num-bins",
+        type=int,
+        help="bins of every column of numbers, 0 for none [by the schema's rule]",
+    )
     parser.add_argument("--development", action="store_true")
     arguments = parser.parse_args()
     if "PRIVMIX_DATA" not in os.environ:

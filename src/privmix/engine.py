@@ -41,6 +41,7 @@ from privmix.running.ledger import ledger_charge
 from privmix.running.resources import parse_bytes, return_memory, spare_memory
 from privmix.running.shared_store import STATE_NAME, SharedParts, store_location
 from privmix.running.unrecorded import unrecorded
+from privmix.schema import TableSchema
 
 
 def release(
@@ -160,6 +161,7 @@ def release(
         who=who,
     )
     if extractor is not None:
+        _check_table(extractor, plan)
         if hasattr(extractor, "tally"):
             shares = Shares(max_bad_share, max_missed_share)
             extractor.tally(features).check("features", shares)
@@ -190,6 +192,15 @@ def release(
             sign_key=sign_key,
             progress=progress,
         )
+
+
+def _check_table(extractor: Extractor, plan: ReleasePlan) -> None:
+    """Refuse a tabular extractor of other columns than the schema's, which has found bins for its own."""
+    assert plan.data_schema is not None
+    stated, own = plan.data_schema.table, getattr(extractor, "schema", None)
+    if isinstance(own, TableSchema) and stated is not None and own != stated:
+        allowed = "TabularExtractor(schema.table), of the schema that was planned with"
+        _validate.fail("extractor", allowed, "one with other columns, bounds or bins")
 
 
 def read_records(

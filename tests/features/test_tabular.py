@@ -180,18 +180,70 @@ class TestBins:
         with pytest.raises(InvalidInputError, match="num_bins"):
             TableSchema.from_json(json.dumps({"columns": [column]}))
 
-    def test_vectors_show_their_values_again(self):
-        rows = pd.DataFrame({"x": [1.0, 6.5]})
-        vectors = TabularExtractor(self.TABLE).transform(rows).astype(np.float64)
-        groups = np.zeros(2, dtype=np.int64)
-        decoder = TableDecoder.fit(self.TABLE, vectors, groups, 1, np.full(2, 0.5))
-        decoded = decoder.decode(vectors, groups)
-        np.testing.assert_allclose(decoded["x"].to_numpy(), [1.0, 6.5])
+    def test_decoded_numbers_lie_as_the_bins_of_each_group_say(self):
+        """One group heaps at the lower bound and is missing often, the other has two modes."""
+        rng = np.random.default_rng(0)
+        groups = np.arange(4000) % 2
+        heaped = np.where(rng.random(4000) < 0.7, 0.0, rng.exponential(1.0, 4000))
+        modes = np.where(rng.random(4000) < 0.5, 2.0, 6.0) + rng.normal(0, 0.3, 4000)
+        x = np.clip(np.where(groups == 0, heaped, modes), 0, 8)
+        x[(groups == 0) & (rng.random(4000) < 0.3)] = np.nan
+        rows = pd.DataFrame({"x": x, "y": rng.random(4000) < 0.5})
+        other = {"name": "y", "type": "boolean", "nullable": False}
+        table = TableSchema(columns=[*self.TABLE.columns, other])
+        known = TabularExtractor(table).transform(rows).astype(np.float64)
+        # As a release shows them: each group's mean and the covariance, and nothing of its shape.
+        means = np.array([known[groups == k].mean(axis=0) for k in range(2)])
+        within = np.cov((known - means[groups]).T)
+        drawn = means[groups] + rng.multivariate_normal(np.zeros(8), within, 4000)
+        weights = np.full(4000, 1 / 4000)
+        decoder = TableDecoder.fit(table, drawn, groups, 2, weights)
+        found = decoder.decode(drawn, groups)["x"].to_pandas()
+        places = np.linspace(0.05, 0.95, 19)
+        for k in range(2):
+            mine, real = (values[groups == k] for values in (found, rows["x"]))
+            assert abs(mine.isna().mean() - real.isna().mean()) < 0.05
+            quantiles = (values.dropna().quantile(places) for values in (mine, real))
+            apart = np.abs(np.subtract(*map(np.asarray, quantiles)))
+            assert apart.mean() < 0.3, (k, apart)
+        assert (found[groups == 0].dropna() == 0).mean() > 0.4
+
+    def test_a_group_may_have_no_value(self):
+        vectors = np.zeros((4, 7))
+        vectors[:2, 6] = 1  # missing
+        vectors[2, [0, 1]] = [-1, 1]
+        vectors[3, [0, 5]] = [1, 1]
+        groups = np.array([0, 0, 1, 1])
+        decoder = TableDecoder.fit(self.TABLE, vectors, groups, 2, np.full(4, 0.25))
+        assert decoder.decode(vectors, groups)["x"].to_pylist() == [None, None, 0.0, 8.0]
+
+    def test_a_release_takes_the_extractor_of_its_schema_only(self, tmp_path):
+        """The schema completes the table that it is given: a width that fits by chance is not enough."""
+        table = {"columns": [{"name": "x", "type": "numeric", "lower": 0, "upper": 8}]}
+        schema = Schema(classes=["a", "b"], num_records=400, table=table)
+        plan = plan_release(schema, target_epsilon=5.0, target_delta=1e-5)
+        rows, labels = pd.DataFrame({"x": np.arange(400) % 8}), np.resize(["a", "b"], 400)
+        other = {**table["columns"][0], "upper": 9, "num_bins": 8}
+        for columns in ([table["columns"][0]], [other]):
+            wrong = TabularExtractor(TableSchema(columns=columns))
+            with pytest.raises(InvalidInputError, match=r"TabularExtractor\(schema.table\)"):
+                release(rows, labels, plan, out=tmp_path / "r", extractor=wrong, test_seed=0)
+        right = TabularExtractor(schema.table)
+        release(rows, labels, plan, out=tmp_path / "r", extractor=right, test_seed=0)
 
 
 class TestConstant:
     TABLE = TableSchema(
-        columns=[{"name": "x", "type": "numeric", "lower": 0, "upper": 1, "nullable": False}],
+        columns=[
+            {
+                "name": "x",
+                "type": "numeric",
+                "lower": 0,
+                "upper": 1,
+                "nullable": False,
+                "num_bins": 0,
+            }
+        ],
         constant=True,
     )
 
@@ -554,7 +606,7 @@ def test_a_pipeline_fitted_on_synthetic_rows_scores_records_in_their_own_codes(t
     raw["bought"] = np.where(yes, "yes", "no")
     schema = Schema(classes=["no", "yes"], num_records=2000, table=table)
     plan = plan_release(schema, target_epsilon=50.0, target_delta=1e-5, design="hybrid")
-    extractor = TabularExtractor(table)
+    extractor = TabularExtractor(schema.table)
     made = release(
         raw, raw["bought"], plan, out=tmp_path / "r", extractor=extractor, test_seed=1
     ).synthesize(2000, label="bought")

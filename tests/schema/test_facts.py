@@ -86,3 +86,49 @@ def test_a_frame_of_texts_is_told_what_to_state():
         assert "secret" not in told and "hidden" not in told
     with pytest.raises(InvalidInputError, match="label: expected a name"):
         Schema.from_dataframe(frame.rename(columns={"y": ""}), label="", **given)
+
+
+def numbers(count, **stated):
+    column = {"type": "numeric", "lower": 0.0, "upper": 9.0, "nullable": False, **stated}
+    return [{**column, "name": f"c{i}"} for i in range(count)]
+
+
+class TestBins:
+    """Public sizes say how many bins numbers have, where nothing else does."""
+
+    @pytest.mark.parametrize(
+        ("num_records", "columns", "bins"),
+        [
+            (79, 1, 0),
+            (80, 1, 4),
+            (319, 1, 4),
+            (320, 1, 8),
+            (1280, 1, 16),
+            (10**6, 1, 16),
+            (10**6, 33, 8),
+            (10**6, 128, 4),
+            (10**6, 129, 0),
+        ],
+    )
+    def test_they_follow_from_records_and_columns(self, num_records, columns, bins):
+        facts = {"classes": [0, 1], "num_records": num_records}
+        schema = Schema(**facts, table={"columns": numbers(columns)})
+        assert schema.num_features == columns * (1 + bins)
+        assert schema.feature_clip_norm == pytest.approx((columns * (1 + (bins > 0))) ** 0.5)
+        assert Schema.from_json(schema.to_json()) == schema
+        stated = json.loads(schema.to_json())["table"]["columns"]
+        assert {column["num_bins"] for column in stated} == {bins}
+
+    def test_what_is_stated_stays(self):
+        columns = [*numbers(1, num_bins=0), {**numbers(2, num_bins=3)[1]}, numbers(3)[2]]
+        facts = {"classes": [0, 1], "num_records": 320}
+        schema = Schema(**facts, table={"columns": columns})
+        assert [column.num_bins for column in schema.table.columns] == [0, 3, 8]
+        assert "bins of numbers: 3 or 8" in repr(schema)
+        fourier = {"columns": numbers(1), "fourier": {"num_features": 4}}
+        assert Schema(**facts, table=fourier).table.columns[0].num_bins == 0
+
+    def test_a_schema_of_other_widths_is_refused(self):
+        facts = {"classes": [0, 1], "num_records": 320, "num_features": 1}
+        with pytest.raises(InvalidInputError, match="num_features.*9"):
+            Schema(**facts, table={"columns": numbers(1)})

@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from privmix.features.density import Density
 from privmix.schema.table import (
     BooleanColumn,
     CategoricalColumn,
@@ -24,7 +25,9 @@ from privmix.schema.table import (
 )
 
 Matrix = NDArray[np.float64]
+Vector = NDArray[np.float64]
 Indices = NDArray[np.int64]
+Curve = tuple[Vector, Vector]
 
 _MICROSECONDS = 1e6
 _SWEEPS = 6
@@ -74,15 +77,15 @@ class _Choice:
         column: The column.
         start: Its first coordinate.
         biases: (groups, J) what is added to the scores of a group's records before the largest wins.
-        line: Offset and slope that lead from a coordinate to a number between its bounds, -1 and 1,
-            before it is clamped to them. One for all groups: what is larger in one of them stays so.
+        curves: Of each group, or one for all: coordinates, rising, and the numbers between the bounds, -1 and 1,
+            that they lead to; a line between any two, and beyond the last no further.
 
     """
 
     column: Column
     start: int
     biases: Matrix
-    line: tuple[float, float]
+    curves: tuple[Curve, ...]
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,9 @@ class TableDecoder:
 
     A category is the one of largest coordinate, after biases that give every category the share that
     its coordinate has on average, within each group of records: coordinates of one-hot columns average
-    to shares, the largest coordinate alone would favour the frequent. Numbers and dates are clamped, after
-    a shift and a stretch with which clamped ones have the mean and the spread that the vectors have.
+    to shares, the largest coordinate alone would favour the frequent. Numbers that have bins lie as the bins'
+    shares say. Others, and dates, are clamped, after a shift and a stretch with which clamped ones have the
+    mean and the spread that the vectors have.
     A value beyond the categories (``other``) has no text, so that one of the categories stands in.
 
     Attributes:
@@ -130,14 +134,14 @@ class TableDecoder:
             means = [(part if len(part) else scores).mean(axis=0) for part in members]
             shares = _shares(np.array(means), totals, column.nullable)
             biases = np.array([_biases(p, s) for p, s in zip(members, shares, strict=True)])
-            line = 0.0, 1.0
+            curves: tuple[Curve, ...] = ()
             if isinstance(column, NumericColumn | DatetimeColumn | OrdinalColumn):
-                share = weights
+                there = np.ones(len(groups), dtype=bool)
                 if column.nullable:
                     there = (scores + biases[groups]).argmax(axis=1) == 0
-                    share = weights * there
-                line = _line(vectors[:, start], weights, share)
-            choices.append(_Choice(column, start, biases, line))
+                values = vectors[:, start : start + column.value_width]
+                curves = _curves(column, values, weights, there, groups, num_groups)
+            choices.append(_Choice(column, start, biases, curves))
             start += column.width
         return cls(schema, tuple(choices))
 
@@ -259,6 +263,50 @@ def _biases(scores: Matrix, shares: NDArray[np.float64]) -> NDArray[np.float64]:
     return biases
 
 
+def _curves(
+    column: Column,
+    values: Matrix,
+    weights: Vector,
+    there: NDArray[np.bool_],
+    groups: Indices,
+    num_groups: int,
+) -> tuple[Curve, ...]:
+    """Return how coordinates lead to numbers, in each group where bins tell what its numbers are like.
+
+    Elsewhere one line does for all groups, so that what is larger in one of them stays so.
+    """
+    if not (isinstance(column, NumericColumn) and column.num_bins and (weights * there).any()):
+        return (_straight(*_line(values[:, 0], weights, weights * there)),)
+    curves = []
+    for group in range(num_groups):
+        mine = groups == group
+        if not (weights * there * mine).any():
+            mine = np.ones(len(groups), dtype=bool)
+        curves.append(_bent(values[mine], weights[mine], there[mine]))
+    return tuple(curves)
+
+
+def _straight(offset: float, slope: float) -> Curve:
+    """Return a line, not falling, as a curve between the bounds."""
+    if slope == 0:
+        return np.zeros(1), np.array([offset])
+    bounds = np.array([-1.0, 1.0])
+    return (bounds - offset) / slope, bounds
+
+
+def _bent(values: Matrix, weights: Vector, there: NDArray[np.bool_]) -> Curve:
+    """Return a curve that takes coordinates to numbers which lie as the shares of their bins say.
+
+    Bins are 0 where no value is, so that the shares of those with one follow from all vectors.
+    """
+    share = weights * there
+    places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    found = np.quantile(values[:, 0], places, weights=share / share.sum(), method="inverted_cdf")
+    numbers = Density.of_bins(weights @ values[:, 1:]).quantiles(places)
+    rising = np.flatnonzero(np.diff(found, prepend=-np.inf) > 0)
+    return found[rising], numbers[rising]
+
+
 def _line(
     values: NDArray[np.float64], weights: NDArray[np.float64], share: NDArray[np.float64]
 ) -> tuple[float, float]:
@@ -318,8 +366,10 @@ def _values(choice: _Choice, vectors: Matrix, groups: Indices) -> pa.Array:
         return _texts(column.categories, chosen, missing)
     if isinstance(column, BooleanColumn):
         return pa.array(chosen == 1, mask=missing)
-    offset, slope = choice.line
-    scaled = np.clip(offset + slope * part[:, 0], -1.0, 1.0)
+    scaled = np.empty(len(part))
+    for group, curve in enumerate(choice.curves):
+        mine = groups == group if len(choice.curves) > 1 else slice(None)
+        scaled[mine] = np.interp(part[mine, 0], *curve)
     if isinstance(column, NumericColumn | DatetimeColumn):
         lower, upper = column.limits
         numbers = lower / 2 + upper / 2 + scaled * (upper / 2 - lower / 2)

@@ -239,7 +239,7 @@ def _fill(
         half = upper / 2 - lower / 2
         scaled = np.clip((inside - middle) / half, -1.0, 1.0)
         part[there, 0] = scaled[there]
-        if isinstance(column, NumericColumn) and column.num_bins is not None:
+        if isinstance(column, NumericColumn) and column.num_bins:
             _fill_bins(part[:, 1:], scaled, there)
     elif isinstance(column, BooleanColumn):
         truth = values.fill_null(False).to_numpy(zero_copy_only=False)
@@ -333,6 +333,6 @@ def _names(column: Column) -> list[str]:
         else:
             names = [f"{column.name}={category}" for category in column.categories]
             names += [f"{column.name}=other"] * (column.unknown == "other")
-    elif isinstance(column, NumericColumn) and column.num_bins is not None:
+    elif isinstance(column, NumericColumn) and column.num_bins:
         names += [f"{column.name}#{i}" for i in range(column.num_bins)]
     return names + [f"{column.name} missing"] * column.nullable

@@ -100,6 +100,7 @@ class Schema(FrozenModel):
     @model_validator(mode="after")
     def _follow_table(self) -> Schema:
         if self.table is not None:
+            self.__dict__["table"] = self.table.with_usual_bins(self.num_records)
             width, norm = self.table.num_features, self.table.norm_bound
             if "num_features" in self.model_fields_set and self.num_features != width:
                 _validate.fail(
@@ -309,6 +310,8 @@ class Schema(FrozenModel):
         told: dict[str, object] = {"target": self.target, "classes": shown + more}
         if self.table is not None:
             told["columns"] = len(self.table.columns)
+            if bins := self.table.bins:
+                told["bins of numbers"] = bins
         return told | {
             "features": self.num_features,
             "planned records": self.num_records,

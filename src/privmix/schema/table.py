@@ -27,6 +27,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 _LARGEST_TABLE = 1_000_000
 _MOST_BINS = 1024
+# Numbers have the first of these by default for which there are _PER_SQUARE times its square records for each of
+# their columns: what bins show beyond a line grows slowly with them, and what noise and sampling cost grows fast.
+# Chosen on parts set aside of six tables of 900 to 30,000 records, at epsilon 0.3 to 8 (docs/how-to/tables.md).
+_USUAL_BINS = (16, 8, 4)
+_PER_SQUARE = 5
+_MOST_USUAL = 512  # bins in all: wider vectors cost time and memory that nobody asked for
 _LARGEST_INTEGER = 2**53  # up to which floating point has all
 ENCODINGS = (
     "utf-8",
@@ -147,9 +153,11 @@ class NumericColumn(_Column):
         lower: What -1 stands for; smaller values are clamped.
         upper: What 1 stands for.
         symbols: Texts that may stand before or after a number and say nothing: currencies, units.
-        num_bins: Bins beside the number, for effects that do not rise or fall all the way; or none. Their
+        num_bins: Bins beside the number, for effects that do not rise or fall all the way; 0 for none. Their
             middles divide [lower, upper] evenly, the first and the last on the bounds. A value is shared by
-            the two bins between whose middles it lies, the nearer having more of it: 1 in all.
+            the two bins between whose middles it lies, the nearer having more of it: 1 in all. None leaves
+            them to the :class:`privmix.Schema` that the table is a part of (``usual_bins``); a table by itself
+            has none then.
         integer: Whether all numbers are whole: synthetic ones are then as well. Vectors do not depend on it.
 
     """
@@ -180,7 +188,7 @@ class NumericColumn(_Column):
         if self.integer and (beyond or math.floor(self.upper) < math.ceil(self.lower)):
             allowed = "bounds within 2^53 that have a whole number between them"
             _validate.fail(f"{self.name}.integer", allowed, f"{self.lower} to {self.upper}")
-        if self.num_bins is not None:
+        if self.num_bins is not None and self.num_bins != 0:
             name = f"{self.name}.num_bins"
             _validate.integer(name, self.num_bins, at_least=2, at_most=_MOST_BINS)
         return self
@@ -193,7 +201,7 @@ class NumericColumn(_Column):
     @property
     def squared_norm(self) -> int:
         """The largest square of the norm of the column's part of a vector."""
-        return 1 if self.num_bins is None else 2
+        return 2 if self.num_bins else 1
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -393,10 +401,30 @@ class TableSchema(FrozenModel):
             _validate.fail("columns", f"at most {_LARGEST_TABLE} coordinates in all", self.width)
         return self
 
+    def with_usual_bins(self, num_records: int) -> TableSchema:
+        """Return the table with a number of bins for every column of numbers that leaves it open.
+
+        It follows from public facts alone: how many records are planned, and how many columns there are.
+        Random Fourier features bend already, so that they take numbers as they are.
+        """
+        left_open = [_leaves_bins_open(column) for column in self.columns]
+        bins = usual_bins(num_records, sum(left_open)) if self.fourier is None else 0
+        columns = [
+            column.model_copy(update={"num_bins": bins}) if is_open else column
+            for column, is_open in zip(self.columns, left_open, strict=True)
+        ]
+        return self.model_copy(update={"columns": tuple(columns)}) if any(left_open) else self
+
     @property
     def width(self) -> int:
         """Coordinates of the scaled columns."""
         return sum(column.width for column in self.columns)
+
+    @property
+    def bins(self) -> str:
+        """How many bins columns of numbers have, for people; empty where none has any."""
+        counts = {column.num_bins for column in self.columns if isinstance(column, NumericColumn)}
+        return " or ".join(str(count) for count in sorted(count or 0 for count in counts) if count)
 
     @property
     def num_features(self) -> int:
@@ -411,3 +439,16 @@ class TableSchema(FrozenModel):
         if self.fourier is not None:
             mapped = 1
         return math.sqrt(mapped + self.constant)
+
+
+def _leaves_bins_open(column: Column) -> bool:
+    return isinstance(column, NumericColumn) and column.num_bins is None
+
+
+def usual_bins(num_records: int, num_columns: int) -> int:
+    """Return how many bins each of some columns of numbers has where the schema states none: 16, 8, 4 or 0."""
+    for bins in _USUAL_BINS:
+        per_column = min(num_records / (_PER_SQUARE * bins), _MOST_USUAL) / bins
+        if num_columns <= per_column:
+            return bins
+    return 0

@@ -1,0 +1,83 @@
+"""How the numbers of a column lie between its bounds, from the shares of its bins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
+
+Vector = NDArray[np.float64]
+
+_POINTS = 24  # between the middles of two bins
+# Numbers heap at bounds, where they are cut off or where most are none; how much is there by default, in bins.
+_HEAP = 0.1
+# No bin is taken to be emptier than this: a noisy share of 0 says less than that nobody is there.
+_LEAST_SHARE = 1e-5
+_PENALTY = 1e-9
+
+
+@dataclass(frozen=True)
+class Density:
+    """Numbers from -1 to 1 and how often each of them is.
+
+    Attributes:
+        points: (G,) numbers, rising.
+        masses: (G,) shares, adding up to 1.
+
+    """
+
+    points: Vector
+    masses: Vector
+
+    @classmethod
+    def of_bins(cls, shares: Vector) -> Self:
+        """Return the density of greatest entropy whose bins have the given shares.
+
+        A number is shared by the two bins around it (``NumericColumn.num_bins``), so that shares are means of
+        tents, and the density is the exponential of a line between the middles of any two bins (Jaynes, 1957).
+
+        Args:
+            shares: (J,) shares through noise; those below 0 are empty.
+
+        """
+        tents, base = _tents(len(shares))
+        held = np.maximum(shares, 0.0)
+        if held.sum() <= 0:
+            held = np.ones_like(held)
+        held = np.maximum(held / held.sum(), _LEAST_SHARE)
+        held /= held.sum()
+        log_base = np.log(base)
+
+        def loss(heights: Vector) -> tuple[float, Vector]:
+            logits = tents @ heights + log_base
+            slope = softmax(logits) @ tents - held + _PENALTY * heights
+            penalty = 0.5 * _PENALTY * float(heights @ heights)
+            return float(logsumexp(logits)) - float(held @ heights) + penalty, slope
+
+        def curvature(heights: Vector) -> NDArray[np.float64]:
+            masses = softmax(tents @ heights + log_base)
+            mean = masses @ tents
+            found = (tents.T * masses) @ tents - np.outer(mean, mean)
+            return np.asarray(found + _PENALTY * np.eye(len(heights)))
+
+        found = minimize(loss, np.log(held), jac=True, hess=curvature, method="trust-exact")
+        points = np.linspace(-1.0, 1.0, len(base))
+        return cls(points, softmax(tents @ found.x + log_base))
+
+    def quantiles(self, places: Vector) -> Vector:
+        """Return the least numbers at or below which shares ``places`` lie."""
+        at = np.searchsorted(np.cumsum(self.masses), places)
+        return np.asarray(self.points[np.minimum(at, len(self.points) - 1)])
+
+
+def _tents(bins: int) -> tuple[NDArray[np.float64], Vector]:
+    """Return (G, J) what each bin has of each point, and (G,) what each point weighs by default."""
+    place = np.linspace(0.0, bins - 1.0, (bins - 1) * _POINTS + 1)
+    tents = np.maximum(1 - np.abs(place[:, None] - np.arange(bins)), 0.0)
+    base = np.full(len(place), 1 / _POINTS)
+    base[[0, -1]] = _HEAP
+    return tents, base / base.sum()

@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privmix.features.density import Density
+
+
+def shares_of(density, bins):
+    """What bins around evenly spaced middles have of it."""
+    middles = np.linspace(-1, 1, bins)
+    return np.array(
+        [density.masses @ np.interp(density.points, middles, np.eye(bins)[j]) for j in range(bins)]
+    )
+
+
+@given(st.lists(st.floats(0.001, 1), min_size=2, max_size=16))
+def test_it_has_the_shares_that_it_was_made_of(given_shares):
+    shares = np.array(given_shares) / sum(given_shares)
+    density = Density.of_bins(shares)
+    assert density.masses.min() >= 0 and density.masses.sum() == pytest.approx(1)
+    np.testing.assert_allclose(shares_of(density, len(shares)), shares, atol=1e-4)
+
+
+def test_even_shares_are_nearly_flat():
+    """The bins at the bounds are half as wide."""
+    shares = np.array([0.5, 1, 1, 1, 0.5]) / 4
+    density = Density.of_bins(shares)
+    assert np.ptp(density.masses[1:-1]) < 0.5 * density.masses[1:-1].mean()
+    np.testing.assert_allclose(
+        density.quantiles(np.array([0.25, 0.5, 0.75])), [-0.5, 0, 0.5], atol=0.03
+    )
+
+
+def test_a_heap_at_a_bound_stays_there():
+    density = Density.of_bins(np.array([0.95, 0.0, 0.0, 0.02, 0.03]))
+    assert density.masses[0] > 0.9
+    assert (density.quantiles(np.linspace(0, 0.9, 10)) == -1).all()
+
+
+@pytest.mark.parametrize("shares", [[0.0, 0.0, 0.0], [-0.1, -0.2, -0.3]])
+def test_bins_that_noise_has_emptied_say_nothing(shares):
+    density = Density.of_bins(np.array(shares))
+    np.testing.assert_allclose(shares_of(density, 3), 1 / 3, atol=1e-3)
+
+
+def test_shares_below_nothing_are_nothing():
+    noisy, clean = (Density.of_bins(np.array([s, 0.4, 0.6])) for s in (-0.05, 0.0))
+    np.testing.assert_allclose(noisy.masses, clean.masses)
+    places = np.linspace(0, 1, 50)
+    assert (np.diff(clean.quantiles(places)) >= 0).all()
+    assert clean.quantiles(np.array([1.0]))[0] <= 1
