@@ -20,7 +20,7 @@ def test_every_public_name_is_there_and_nothing_else():
 def test_every_wing_that_is_public_is_loaded_by_its_name():
     code = """
 import privmix
-for wing in ("accounting", "datasets", "dpsgd", "features", "learners", "planning", "plotting", "preprocess", "theory"):
+for wing in ("accounting", "datasets", "dpsgd", "features", "learners", "planning", "plotting", "preprocess", "synthesis", "theory"):
     assert getattr(privmix, wing).__name__ == f"privmix.{wing}"
     assert wing in dir(privmix)
 from privmix import *

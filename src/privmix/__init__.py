@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         planning,
         plotting,
         preprocess,
+        synthesis,
         theory,
     )
     from privmix._validate import InvalidInputError
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
         NoiseAwareRegressor,
         TorchNetworkClassifier,
         save_model,
-        synthesize,
     )
     from privmix.mechanism import AdaptiveConfig, HybridConfig, MixtureConfig, ResidualConfig
     from privmix.planning.plan import ReleasePlan
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from privmix.records.binding import bound_records
     from privmix.records.bounded import BoundedRecords
     from privmix.schema import Schema
+    from privmix.synthesis import synthesize
 
     __version__: str
 
@@ -87,7 +88,7 @@ _HOMES = {
     "plan_release": "planning.solve",
     "release": "engine",
     "save_model": "learners",
-    "synthesize": "learners",
+    "synthesize": "synthesis",
     "verify": "publishing.verification",
 }
 _MODULES = (
@@ -104,6 +105,7 @@ _MODULES = (
     "planning",
     "plotting",
     "preprocess",
+    "synthesis",
     "theory",
 )
 
@@ -145,6 +147,7 @@ __all__ = [
     "preprocess",
     "release",
     "save_model",
+    "synthesis",
     "synthesize",
     "theory",
     "verify",

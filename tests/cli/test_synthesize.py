@@ -17,9 +17,9 @@ import privmix
 from builders import make_data, make_plan, make_schema
 from privmix.cli import app
 from privmix.comparing import measures
-from privmix.learners.synthesis import Synthesizer
-from privmix.learners.synthetic_file import write_synthetic
 from privmix.running import durable
+from privmix.synthesis.file import write_synthetic
+from privmix.synthesis.synthesizer import Synthesizer
 
 # Releases of tests protect nobody, and say so.
 pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
@@ -113,7 +113,7 @@ def test_links_to_nothing_are_no_new_files_and_are_seen_before_anything_is_drawn
     def refuse(*_, **__):
         raise AssertionError("drawn")
 
-    monkeypatch.setattr("privmix.learners.synthesis.Synthesizer.__init__", refuse)
+    monkeypatch.setattr("privmix.synthesis.synthesizer.Synthesizer.__init__", refuse)
     for name in ("a.csv", "b.csv.json"):
         (tmp_path / name).symlink_to(tmp_path / "nowhere")
         out = tmp_path / name.removesuffix(".json")

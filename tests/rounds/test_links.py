@@ -20,7 +20,7 @@ from privmix import (
     release,
     verify,
 )
-from privmix.learners import Synthesizer, score
+from privmix.learners import score
 from privmix.mechanism import AdaptiveConfig
 from privmix.planning.plan import RECORD, PrivacyUnit
 from privmix.preprocess import Center, Intercept, UnitNorm
@@ -28,6 +28,7 @@ from privmix.publishing.release import empty_preprocessor
 from privmix.rng import MasterKey
 from privmix.rounds.public_model import weight_exponent
 from privmix.rounds.residuals import Rounds
+from privmix.synthesis import Synthesizer
 
 KEY = MasterKey.for_test(4, b"rounds")
 OPTIONS = {"mix_size": 20, "num_mixtures": 60, "num_rounds": 4}

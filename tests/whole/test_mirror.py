@@ -90,9 +90,7 @@ TOGETHER = {
     # Parts of a learner, tested by what is learnt.
     "learners/class_metrics": "learners/test_scores.py",
     "learners/predictions": "cli/test_predict.py",
-    "learners/record_model": "learners/test_synthesis.py",
-    "learners/synthetic_file": "learners/test_synthesis.py",
-    "learners/synthetic_records": "learners/test_synthesis.py",
+    "learners/record_norm": "synthesis/test_synthesizer.py",
     # The rounds of an adaptive release are one mechanism.
     "mechanism/residual": "rounds/test_residuals.py",
     "rounds/public_model": "rounds/test_residuals.py",
@@ -109,8 +107,11 @@ TOGETHER = {
     "running/finished": "features/test_extraction.py",
     "running/ledger_account": "running/test_ledger.py",
     "schema/table": "features/test_tabular.py",
-    "learners/record_norm": "learners/test_synthesis.py",
     "spending": "cli/test_ledger.py",
+    # Models, forms and files of records are tested by the records that are drawn.
+    "synthesis/file": "synthesis/test_synthesizer.py",
+    "synthesis/model": "synthesis/test_synthesizer.py",
+    "synthesis/records": "synthesis/test_synthesizer.py",
     # Baselines keep one contract.
     "baselines/linear_probe": "baselines/test_base.py",
     "baselines/perturbation": "baselines/test_base.py",

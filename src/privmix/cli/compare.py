@@ -81,8 +81,8 @@ def compare_command(
         protects_nobody,
         read_pair,
     )
-    from privmix.learners.synthetic_file import sidecar_path
     from privmix.publishing.release import Release
+    from privmix.synthesis.file import sidecar_path
 
     _validate.integer("--seed", seed, at_least=0, at_most=MOST_SEED)
     if html is not None:

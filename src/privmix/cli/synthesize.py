@@ -52,10 +52,10 @@ def synthesize_command(
         privmix synthesize release/ --num-records 10000 --seed 7 --out synthetic.csv
 
     """
-    from privmix.learners.synthesis import Synthesizer
-    from privmix.learners.synthetic_file import check_target, write_synthetic
     from privmix.publishing.release import Release
     from privmix.publishing.verification import require_stated
+    from privmix.synthesis.file import check_target, write_synthetic
+    from privmix.synthesis.synthesizer import Synthesizer
 
     _validate.size("num_records", num_records, position="--num-records")
     check_target(out)

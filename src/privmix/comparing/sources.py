@@ -30,11 +30,11 @@ from privmix.inputs.delimited import (
 )
 from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.raw.cells import Cells, read_cells
-from privmix.learners.synthesis import synthesize
-from privmix.learners.synthetic_file import sidecar_path
 from privmix.publishing.release import Release
 from privmix.schema import TARGETS, Schema, Target
 from privmix.schema.table import PLAIN, TableSchema, TextFormat
+from privmix.synthesis.file import sidecar_path
+from privmix.synthesis.synthesizer import synthesize
 
 _USUAL_LABEL = "label"
 _KEYS = ("features", "labels")  # as synthesize calls them

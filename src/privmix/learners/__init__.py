@@ -13,8 +13,6 @@ from privmix.learners.noise_aware import NoiseAwareClassifier
 from privmix.learners.regression import NoiseAwareRegressor
 from privmix.learners.scores import score
 from privmix.learners.softmax import KLSoftmaxClassifier
-from privmix.learners.synthesis import Synthesizer, synthesize
-from privmix.learners.synthetic_records import SyntheticRecords
 
 __all__ = [
     "LEARNERS",
@@ -29,12 +27,9 @@ __all__ = [
     "NoiseAwareClassifier",
     "NoiseAwareRegressor",
     "ReleaseLike",
-    "Synthesizer",
-    "SyntheticRecords",
     "TorchNetworkClassifier",
     "dpmix_network",
     "load_model",
     "save_model",
     "score",
-    "synthesize",
 ]

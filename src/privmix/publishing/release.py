@@ -38,8 +38,8 @@ from privmix.schema import Schema
 if TYPE_CHECKING:
     import pandas as pd
 
-    from privmix.learners.synthesis import Prior
-    from privmix.learners.synthetic_records import SyntheticRecords
+    from privmix.synthesis.records import SyntheticRecords
+    from privmix.synthesis.synthesizer import Prior
 
 
 class Parts:
@@ -426,7 +426,7 @@ class Release(Table):
         self, num_records: int, *, seed: int = 0, class_prior: Prior = None, label: str = "label"
     ) -> SyntheticRecords:
         """Draw synthetic records from the release, at no cost, as :func:`privmix.synthesize` does."""
-        from privmix.learners.synthesis import synthesize
+        from privmix.synthesis.synthesizer import synthesize
 
         return synthesize(self, num_records, seed=seed, class_prior=class_prior, label=label)
 

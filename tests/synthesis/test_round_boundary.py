@@ -8,10 +8,10 @@ import pytest
 from builders import make_schema
 from privmix import plan_release, release
 from privmix.learners.adaptive import read_rounds
-from privmix.learners.record_model import ClassModel
-from privmix.learners.round_boundary import _SURENESS, boundary_model
-from privmix.learners.round_means import Spread
-from privmix.learners.round_model import round_model
+from privmix.synthesis.model import ClassModel
+from privmix.synthesis.round_boundary import _SURENESS, boundary_model
+from privmix.synthesis.round_means import Spread
+from privmix.synthesis.round_model import round_model
 
 PRIOR = np.array([0.5, 0.3, 0.2])
 

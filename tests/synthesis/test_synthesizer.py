@@ -19,13 +19,13 @@ from privmix.features.decoding import TableDecoder
 from privmix.features.pixels import PixelExtractor
 from privmix.features.tabular import TabularExtractor
 from privmix.learners import adaptive
-from privmix.learners.synthesis import Synthesizer
-from privmix.learners.synthetic_file import write_synthetic
-from privmix.learners.synthetic_records import Chunk, arrow_table
 from privmix.planning.plan import ReleasePlan
 from privmix.planning.solve import width_after
 from privmix.preprocess import Center, ClassCounts, Intercept, RandomProjection, UnitNorm
 from privmix.schema.table import TableSchema
+from privmix.synthesis.file import write_synthetic
+from privmix.synthesis.records import Chunk, arrow_table
+from privmix.synthesis.synthesizer import Synthesizer
 
 # Releases of tests protect nobody, and say so.
 pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")

@@ -7,7 +7,7 @@ import pytest
 
 import privmix
 from builders import make_schema
-from privmix.learners.round_means import Spread, _between, _centred_draws, matched_offsets
+from privmix.synthesis.round_means import Spread, _between, _centred_draws, matched_offsets
 
 pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
 
@@ -85,7 +85,7 @@ def cosine(one, other):
 def test_many_classes_show_where_classes_lie(in_a_plane, monkeypatch):
     release, prior, spread, true = in_a_plane
     found = cosine(matched_offsets(release, prior, spread), true)
-    monkeypatch.setattr("privmix.learners.round_means._LEAST_CLASSES", np.inf)
+    monkeypatch.setattr("privmix.synthesis.round_means._LEAST_CLASSES", np.inf)
     held = cosine(matched_offsets(release, prior, spread), true)
     assert found > held + 0.05, (found, held)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from privmix.learners.base import Matrix
-from privmix.learners.record_model import ClassModel
-from privmix.learners.round_means import Spread
+from privmix.synthesis.model import ClassModel
+from privmix.synthesis.round_means import Spread
 
 # Weights so many times as long as the classifier's tell the records apart best: the smaller, the nearer
 # to the boundary they are. Chosen with the share of such records, on training records set aside.

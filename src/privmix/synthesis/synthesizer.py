@@ -26,28 +26,28 @@ from privmix.learners.base import (
     is_checked,
     target_of,
 )
-from privmix.learners.record_model import (
+from privmix.learners.record_norm import intercept_of
+from privmix.learners.regression import REGRESSION_DESIGNS
+from privmix.preprocess import Preprocessor
+from privmix.preprocess.inverse import Inverse, radii
+from privmix.running.resources import one_blas_thread
+from privmix.schema import Target
+from privmix.synthesis.model import (
     DESIGNS,
     ClassModel,
     TargetModel,
     class_prior,
     draw_classes,
 )
-from privmix.learners.record_norm import intercept_of
-from privmix.learners.regression import REGRESSION_DESIGNS
-from privmix.learners.round_labels import RoundLabels, draw_several
-from privmix.learners.round_model import all_records, round_model
-from privmix.learners.synthetic_records import (
+from privmix.synthesis.records import (
     Chunk,
     Lengths,
     Space,
     SyntheticFacts,
     SyntheticRecords,
 )
-from privmix.preprocess import Preprocessor
-from privmix.preprocess.inverse import Inverse, radii
-from privmix.running.resources import one_blas_thread
-from privmix.schema import Target
+from privmix.synthesis.round_labels import RoundLabels, draw_several
+from privmix.synthesis.round_model import all_records, round_model
 
 _CHUNK = 4096
 _PILOT = 4096
@@ -87,8 +87,8 @@ def synthesize(
 
     They are post-processing of published rows: they cost no budget and read no private record.
     Class means, the records' covariance and the classes' shares are the noise-aware learners'
-    estimates; see ``privmix.learners.record_model``. Rows of a table from an ``adaptive`` release get their
-    labels from the classifier that its rounds have trained (``privmix.learners.round_labels``), unless a step before
+    estimates; see ``privmix.synthesis.model``. Rows of a table from an ``adaptive`` release get their
+    labels from the classifier that its rounds have trained (``privmix.synthesis.round_labels``), unless a step before
     mixing cannot be undone; and so do all records with several labels (each by its own probability) or
     weights of classes (the probabilities). A record drawn resembles the records, it is none
     of them, and it is no better protected or worse than the release.

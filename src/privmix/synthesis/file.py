@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from numpy.lib import format as npy_format
 
 from privmix import _validate
-from privmix.learners.synthesis import Synthesizer
-from privmix.learners.synthetic_records import Chunk, SyntheticFacts, arrow_table
 from privmix.running.durable import put_in_place
+from privmix.synthesis.records import Chunk, SyntheticFacts, arrow_table
+from privmix.synthesis.synthesizer import Synthesizer
 
 SUFFIXES = (".parquet", ".csv", ".npz")
 Progress = Callable[[int, int | None], object]

@@ -8,7 +8,7 @@ import pytest
 import privmix
 from builders import make_schema
 from privmix.learners.adaptive import read_rounds
-from privmix.learners.round_model import round_model
+from privmix.synthesis.round_model import round_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
 

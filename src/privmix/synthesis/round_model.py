@@ -12,11 +12,11 @@ from privmix.learners.adaptive import Rounds
 from privmix.learners.base import Matrix, ReleaseLike, Vector, facts_of
 from privmix.learners.mean_record import mean_record
 from privmix.learners.moments import RowMoments
-from privmix.learners.record_model import ClassModel, scaled_to_trace
 from privmix.learners.record_norm import common_norm
-from privmix.learners.round_boundary import boundary_model
-from privmix.learners.round_means import Spread, matched_offsets
 from privmix.publishing.release import Release
+from privmix.synthesis.model import ClassModel, scaled_to_trace
+from privmix.synthesis.round_boundary import boundary_model
+from privmix.synthesis.round_means import Spread, matched_offsets
 from privmix.theory.spectrum import signal_variances
 
 _TINY = np.finfo(float).tiny

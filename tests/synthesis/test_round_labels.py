@@ -13,9 +13,9 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import privmix
 from privmix.features.tabular import TabularExtractor
-from privmix.learners.round_labels import RoundLabels, draw_several
-from privmix.learners.synthesis import Synthesizer
 from privmix.preprocess import RandomProjection, UnitNorm
+from privmix.synthesis.round_labels import RoundLabels, draw_several
+from privmix.synthesis.synthesizer import Synthesizer
 
 # Releases of tests protect nobody, and say so.
 pytestmark = pytest.mark.filterwarnings("ignore::privmix.accounting.guarantee.NotPrivateWarning")
