@@ -6,14 +6,13 @@ import json
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
-from privmix.features.density import Density
+from privmix.features.number_curves import Curve, bin_noise, number_curves
 from privmix.schema.table import (
     BooleanColumn,
     CategoricalColumn,
@@ -27,22 +26,12 @@ from privmix.schema.table import (
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
 Indices = NDArray[np.int64]
-Curve = tuple[Vector, Vector]
 
 _MICROSECONDS = 1e6
 _SWEEPS = 6
 # Beyond so many categories their shares are left as the vectors have them.
 _MOST_MATCHED = 64
 _NEVER = -1e9
-# Coordinates are 0 where no value is: their mean is divided by the share that has one, but not by less.
-_LEAST_PRESENT = 0.05
-# Means of numbers, and their spreads as shares of the largest there can be, stay within this.
-_INNER = 0.999
-_MOST_STRETCHED = 32.0
-# Nor is the spread less than this share of that of coordinates, which vectors of no row may make it.
-_LEAST_SPREAD = 0.5
-_QUANTILES = 401
-_TINY = 1e-12
 # pandas' names of a NumPy type, and of its own that knows missing values.
 _PANDAS_KINDS = {"object": ("unicode", "str"), "datetime64[us]": ("datetime", "datetime64[us]")}
 _PANDAS_NULLABLE = {"int64": "Int64", "bool": "boolean"}
@@ -128,6 +117,7 @@ class TableDecoder:
         """
         choices, start = [], 0
         totals = np.bincount(groups, weights, num_groups).astype(np.float64)
+        noise = bin_noise(schema, vectors, groups, num_groups)
         for column in schema.columns:
             scores = _scores(column, vectors[:, start : start + column.width])
             members = [scores[groups == group] for group in range(num_groups)]
@@ -139,8 +129,8 @@ class TableDecoder:
                 there = np.ones(len(groups), dtype=bool)
                 if column.nullable:
                     there = (scores + biases[groups]).argmax(axis=1) == 0
-                values = vectors[:, start : start + column.value_width]
-                curves = _curves(column, values, weights, there, groups, num_groups)
+                values = vectors[:, start : start + column.width]
+                curves = number_curves(column, values, groups, weights, there, noise)
             choices.append(_Choice(column, start, biases, curves))
             start += column.width
         return cls(schema, tuple(choices))
@@ -261,97 +251,6 @@ def _biases(scores: Matrix, shares: NDArray[np.float64]) -> NDArray[np.float64]:
             place = min(max(1 - shares[j], 0.0), 1.0)
             biases[j] = -np.quantile(margins, place, method="weibull")
     return biases
-
-
-def _curves(
-    column: Column,
-    values: Matrix,
-    weights: Vector,
-    there: NDArray[np.bool_],
-    groups: Indices,
-    num_groups: int,
-) -> tuple[Curve, ...]:
-    """Return how coordinates lead to numbers, in each group where bins tell what its numbers are like.
-
-    Elsewhere one line does for all groups, so that what is larger in one of them stays so.
-    """
-    if not (isinstance(column, NumericColumn) and column.num_bins and (weights * there).any()):
-        return (_straight(*_line(values[:, 0], weights, weights * there)),)
-    curves = []
-    for group in range(num_groups):
-        mine = groups == group
-        if not (weights * there * mine).any():
-            mine = np.ones(len(groups), dtype=bool)
-        curves.append(_bent(values[mine], weights[mine], there[mine]))
-    return tuple(curves)
-
-
-def _straight(offset: float, slope: float) -> Curve:
-    """Return a line, not falling, as a curve between the bounds."""
-    if slope == 0:
-        return np.zeros(1), np.array([offset])
-    bounds = np.array([-1.0, 1.0])
-    return (bounds - offset) / slope, bounds
-
-
-def _bent(values: Matrix, weights: Vector, there: NDArray[np.bool_]) -> Curve:
-    """Return a curve that takes coordinates to numbers which lie as the shares of their bins say.
-
-    Bins are 0 where no value is, so that the shares of those with one follow from all vectors.
-    """
-    share = weights * there
-    places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-    found = np.quantile(values[:, 0], places, weights=share / share.sum(), method="inverted_cdf")
-    numbers = Density.of_bins(weights @ values[:, 1:]).quantiles(places)
-    rising = np.flatnonzero(np.diff(found, prepend=-np.inf) > 0)
-    return found[rising], numbers[rising]
-
-
-def _line(
-    values: NDArray[np.float64], weights: NDArray[np.float64], share: NDArray[np.float64]
-) -> tuple[float, float]:
-    """Return offset and slope for coordinates of a column, which are 0 where no value is.
-
-    Coordinates are as normal ones, but numbers are between bounds: clamping alone would move the mean of
-    a column whose values are mostly at a bound, and take from its spread. ``share`` is the weights of
-    vectors that are to have a value, and 0 for others.
-    """
-    present = max(float(share.sum()), _LEAST_PRESENT)
-    mean = float(np.clip(weights @ values / present, -_INNER, _INNER))
-    if not share.any():
-        return mean, 0.0
-    share = share / share.sum()
-    middle = float(share @ values)
-    own = float(np.sqrt(share @ (values - middle) ** 2))
-    if own < _TINY:
-        return mean, 0.0
-    variance = max(float(weights @ values**2) / present - mean**2, (_LEAST_SPREAD * own) ** 2)
-    stddev = float(min(np.sqrt(variance), _INNER * np.sqrt(1 - mean**2)))
-    places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-    shape = np.quantile(values, places, weights=share, method="inverted_cdf")
-    if shape.std() < _LEAST_SPREAD * own:  # a few far from all others: a line does nothing for them
-        return mean - middle, 1.0
-    shape = (shape - shape.mean()) / shape.std()
-
-    def placed(stretch: float) -> float:
-        """Return the middle at which clamped values have the mean."""
-        reach = 2.0 + stretch * float(np.abs(shape).max())
-        found = brentq(lambda at: _clamped(at + stretch * shape).mean() - mean, -reach, reach)
-        return float(cast(float, found))
-
-    def excess(stretch: float) -> float:
-        return float(_clamped(placed(stretch) + stretch * shape).std()) - stddev
-
-    stretch = stddev
-    if excess(stretch) < 0:
-        most = _MOST_STRETCHED * stddev
-        stretch = most if excess(most) < 0 else float(brentq(excess, stddev, most, rtol=1e-3))
-    slope = stretch / own
-    return placed(stretch) - slope * middle, slope
-
-
-def _clamped(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(np.clip(values, -1.0, 1.0))
 
 
 def _values(choice: _Choice, vectors: Matrix, groups: Indices) -> pa.Array:

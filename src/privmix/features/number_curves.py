@@ -1,0 +1,207 @@
+"""How coordinates of synthetic vectors lead to numbers between the bounds of their column."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from privmix.features.density import Density
+from privmix.schema.table import Column, NumericColumn, TableSchema
+
+Matrix = NDArray[np.float64]
+Vector = NDArray[np.float64]
+Indices = NDArray[np.int64]
+# Coordinates, rising, and the numbers between -1 and 1 that they lead to: a line between any two, and beyond the last
+# no further.
+Curve = tuple[Vector, Vector]
+
+# Coordinates are 0 where no value is: their mean is divided by the share that has one, but not by less.
+_LEAST_PRESENT = 0.05
+# Means of numbers, and their spreads as shares of the largest there can be, stay within this.
+_INNER = 0.999
+_MOST_STRETCHED = 32.0
+# Nor is the spread less than this share of that of coordinates, which vectors of no row may make it.
+_LEAST_SPREAD = 0.5
+_QUANTILES = 401
+_MOST_TILT = 60.0
+_LEAST_BIN = 1e-5
+_TINY = 1e-12
+
+
+def number_curves(
+    column: Column,
+    values: Matrix,
+    groups: Indices,
+    weights: Vector,
+    there: NDArray[np.bool_],
+    noise: Vector,
+) -> tuple[Curve, ...]:
+    """Return curves for the numbers of a column: one for all groups, or one for each.
+
+    Without bins a line does, the same for all, so that what is larger in one group stays so. With
+    bins, numbers lie as these say (``Density``), in each group where they tell more than noise would: bins'
+    shares there are drawn towards those that the curve for all gives the group, as far as noise may be
+    what sets them apart (James & Stein, 1961).
+
+    Args:
+        column: The column, of numbers, times or ranks.
+        values: (count, width) its coordinates.
+        groups: (count,) group of each vector.
+        weights: (count,) what each vector counts among all, adding up to 1.
+        there: (count,) whether it is to have a value.
+        noise: (groups,) what ``bin_noise`` found.
+
+    """
+    if not (isinstance(column, NumericColumn) and column.num_bins and (weights * there).any()):
+        return (_straight(*_line(values[:, 0], weights, weights * there)),)
+    common = _bent(values[:, 0], weights * there, _shares(weights @ values, column))
+    if len(noise) == 1:
+        return (common,)
+    curves = []
+    for group, variance in enumerate(noise):
+        mine = (groups == group) & (weights > 0)
+        curve = common
+        if (mine & there).any():
+            own, share = values[mine], weights[mine] * there[mine] / weights[mine & there].sum()
+            expected = share @ _tents(np.interp(own[:, 0], *common), column)
+            apart = _shares(own.mean(axis=0), column) - expected
+            # Twice, since shares of drawn vectors err as well.
+            kept = 1 - 2 * len(apart) * variance / max(float(apart @ apart), _TINY)
+            if kept > 0:
+                curve = _bent(own[:, 0], share, expected + kept * apart)
+        curves.append(curve)
+    return tuple(curves)
+
+
+def bin_noise(schema: TableSchema, vectors: Matrix, groups: Indices, num_groups: int) -> Vector:
+    """Return the variance that noise gives to a coordinate's mean in each group, as far as bins tell it.
+
+    What the means of a group miss the rules of bins by (``_rules``) is noise.
+    """
+    off, weight, start = np.zeros(num_groups), 0.0, 0
+    sizes = np.maximum(np.bincount(groups, minlength=num_groups), 1)
+    for column in schema.columns:
+        if isinstance(column, NumericColumn) and column.num_bins:
+            rules, due = _rules(column)
+            missed = vectors[:, start : start + column.width] @ rules.T - due
+            for amount in missed.T:
+                off += (np.bincount(groups, amount, num_groups) / sizes) ** 2
+            weight += float((rules**2).sum())
+        start += column.width
+    return off / weight if weight else off
+
+
+def _rules(column: NumericColumn) -> tuple[Matrix, Vector]:
+    """Return what holds for the coordinates of any row, and so for their means: (2, width) factors, and the sums.
+
+    Bins and the coordinate of a missing value add up to 1, and the number is the mean of the bins' middles.
+    """
+    middles = _middles(column)
+    rules = np.ones((2, column.width))
+    rules[:, 0] = 0.0, -1.0
+    rules[1, 1:] = 0.0
+    rules[1, 1 : 1 + len(middles)] = middles
+    return rules, np.array([1.0, 0.0])
+
+
+def _shares(means: Vector, column: NumericColumn) -> Vector:
+    """Return shares of the bins, none negative, that add up to 1, from noisy means of all coordinates.
+
+    Means are moved to where the rules hold, as little as need be, and where that leaves shares below nothing, the
+    others are tilted so that the mean number stays.
+    """
+    rules, due = _rules(column)
+    held = means - rules.T @ np.linalg.solve(rules @ rules.T, rules @ means - due)
+    bins, middles = held[1 : column.value_width], _middles(column)
+    mean = float(np.clip(held[0] / max(float(bins.sum()), _LEAST_PRESENT), -_INNER, _INNER))
+    kept = np.maximum(bins, _LEAST_BIN)
+
+    def tilted(slope: float) -> Vector:
+        found = kept * np.exp(slope * middles - abs(slope))
+        return np.asarray(found / found.sum())
+
+    def excess(slope: float) -> float:
+        return float((tilted(slope) * middles).sum()) - mean
+
+    if excess(-_MOST_TILT) > 0 or excess(_MOST_TILT) < 0:
+        return tilted(0.0)
+    return tilted(cast(float, brentq(excess, -_MOST_TILT, _MOST_TILT)))
+
+
+def _middles(column: NumericColumn) -> Vector:
+    assert column.num_bins
+    return np.linspace(-1.0, 1.0, column.num_bins)
+
+
+def _tents(numbers: Vector, column: NumericColumn) -> Matrix:
+    """Return what each bin has of each number."""
+    middles = _middles(column)
+    apart = np.abs(numbers[:, None] - middles) / (middles[1] - middles[0])
+    return np.asarray(np.maximum(1 - apart, 0.0))
+
+
+def _bent(values: Vector, share: Vector, bins: Vector) -> Curve:
+    """Return a curve that takes coordinates, each with its share, to numbers that lie as their bins say."""
+    places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    found = np.quantile(values, places, weights=share / share.sum(), method="inverted_cdf")
+    numbers = Density.of_bins(bins).quantiles(places)
+    rising = np.flatnonzero(np.diff(found, prepend=-np.inf) > 0)
+    return found[rising], numbers[rising]
+
+
+def _straight(offset: float, slope: float) -> Curve:
+    """Return a line, not falling, as a curve between the bounds."""
+    if slope == 0:
+        return np.zeros(1), np.array([offset])
+    bounds = np.array([-1.0, 1.0])
+    return (bounds - offset) / slope, bounds
+
+
+def _line(
+    values: NDArray[np.float64], weights: NDArray[np.float64], share: NDArray[np.float64]
+) -> tuple[float, float]:
+    """Return offset and slope for coordinates of a column, which are 0 where no value is.
+
+    Coordinates are as normal ones, but numbers are between bounds: clamping alone would move the mean of
+    a column whose values are mostly at a bound, and take from its spread. ``share`` is the weights of
+    vectors that are to have a value, and 0 for others.
+    """
+    present = max(float(share.sum()), _LEAST_PRESENT)
+    mean = float(np.clip(weights @ values / present, -_INNER, _INNER))
+    if not share.any():
+        return mean, 0.0
+    share = share / share.sum()
+    middle = float(share @ values)
+    own = float(np.sqrt(share @ (values - middle) ** 2))
+    if own < _TINY:
+        return mean, 0.0
+    variance = max(float(weights @ values**2) / present - mean**2, (_LEAST_SPREAD * own) ** 2)
+    stddev = float(min(np.sqrt(variance), _INNER * np.sqrt(1 - mean**2)))
+    places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    shape = np.quantile(values, places, weights=share, method="inverted_cdf")
+    if shape.std() < _LEAST_SPREAD * own:  # a few far from all others: a line does nothing for them
+        return mean - middle, 1.0
+    shape = (shape - shape.mean()) / shape.std()
+
+    def placed(stretch: float) -> float:
+        """Return the middle at which clamped values have the mean."""
+        reach = 2.0 + stretch * float(np.abs(shape).max())
+        found = brentq(lambda at: _clamped(at + stretch * shape).mean() - mean, -reach, reach)
+        return float(cast(float, found))
+
+    def excess(stretch: float) -> float:
+        return float(_clamped(placed(stretch) + stretch * shape).std()) - stddev
+
+    stretch = stddev
+    if excess(stretch) < 0:
+        most = _MOST_STRETCHED * stddev
+        stretch = most if excess(most) < 0 else float(brentq(excess, stddev, most, rtol=1e-3))
+    slope = stretch / own
+    return placed(stretch) - slope * middle, slope
+
+
+def _clamped(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.clip(values, -1.0, 1.0))

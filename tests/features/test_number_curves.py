@@ -1,0 +1,79 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from privmix.features.number_curves import _shares, bin_noise, number_curves
+from privmix.features.tabular import TabularExtractor
+from privmix.schema import TableSchema
+
+MIDDLES = np.linspace(-1, 1, 8)
+
+
+def table(nullable=True, count=1):
+    column = {"type": "numeric", "lower": 0, "upper": 7, "num_bins": 8, "nullable": nullable}
+    return TableSchema(columns=[{**column, "name": f"c{i}"} for i in range(count)])
+
+
+def real_means(schema, rng, missing=0.0):
+    values = np.minimum(rng.exponential(2.0, (5000, len(schema.columns))), 7)
+    values[rng.random(values.shape) < missing] = np.nan
+    frame = pd.DataFrame(values, columns=[column.name for column in schema.columns])
+    return TabularExtractor(schema).transform(frame).astype(np.float64).mean(axis=0)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_rules_of_bins_take_noise_from_shares(missing):
+    """Over 200 draws of noise: shares are no farther from the truth than clipped ones, the mean number is nearer."""
+    rng, schema = np.random.default_rng(0), table(nullable=missing > 0)
+    truth = real_means(schema, rng, missing)
+    shares = truth[1:9] / truth[1:9].sum()
+    errors = []
+    for _ in range(200):
+        noisy = truth + rng.normal(0, 0.03, len(truth))
+        found = _shares(noisy, schema.columns[0])
+        clipped = np.maximum(noisy[1:9], 0)
+        clipped /= clipped.sum()
+        assert found.min() >= 0 and found.sum() == pytest.approx(1)
+        for guess in (found, clipped):
+            errors += [np.linalg.norm(guess - shares), abs((guess - shares) @ MIDDLES)]
+    apart, off, clipped_apart, clipped_off = np.reshape(errors, (-1, 4)).mean(axis=0)
+    assert apart < clipped_apart
+    assert off < 0.6 * clipped_off
+
+
+def test_a_mean_that_no_shares_have_leaves_the_shares_as_they_are():
+    column = table(nullable=False).columns[0]
+    found = _shares(np.array([40.0, *np.full(8, 1 / 8)]), column)
+    assert np.isfinite(found).all() and found.sum() == pytest.approx(1)
+    assert _shares(np.zeros(9), column).sum() == pytest.approx(1)
+
+
+def test_noise_is_read_from_what_the_rules_miss():
+    """Twelve columns have 24 rules for each group: the variance is found to about a quarter."""
+    rng, schema = np.random.default_rng(1), table(count=12)
+    truth = real_means(schema, rng, missing=0.1)
+    noise = np.repeat([[0.01], [0.1]], 100, axis=1)
+    found = []
+    for stddevs in noise.T:
+        means = truth + stddevs[:, None] * rng.standard_normal((2, len(truth)))
+        found.append(bin_noise(schema, means, np.arange(2), 2))
+    np.testing.assert_allclose(np.mean(found, axis=0), [0.01**2, 0.1**2], rtol=0.1)
+    assert bin_noise(TableSchema(columns=[{"name": "b", "type": "boolean"}]), means[:, :2], np.arange(2), 2).tolist() == [0, 0]  # fmt: skip
+
+
+@pytest.mark.parametrize(("variance", "apart"), [(0.0, True), (1.0, False)])
+def test_a_group_has_a_curve_of_its_own_where_bins_tell_more_than_noise(variance, apart):
+    """Two groups of one mean: the numbers of one are in the middle, those of the other at both ends."""
+    column, groups = table(nullable=False).columns[0], np.arange(2000) % 2
+    bins = np.array([[0, 0, 0, 0.5, 0.5, 0, 0, 0], [0.5, 0, 0, 0, 0, 0, 0, 0.5]])
+    coordinates = np.random.default_rng(2).normal(0, 0.5, 2000)
+    values = np.column_stack([coordinates - coordinates.mean(), bins[groups]])
+    weights = np.full(2000, 1 / 2000)
+    curves = number_curves(
+        column, values, groups, weights, np.ones(2000, dtype=bool), np.full(2, variance)
+    )
+    middle, ends = (np.interp(coordinates, *curve) for curve in curves)
+    assert (np.abs(middle).mean() < 0.2) == apart
+    assert (np.abs(ends).mean() > 0.8) == apart
+    for coordinates_of, numbers in curves:
+        assert (np.diff(coordinates_of) > 0).all() and (np.diff(numbers) >= 0).all()
