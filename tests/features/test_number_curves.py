@@ -16,16 +16,16 @@ def table(nullable=True, count=1):
 
 def real_means(schema, rng, missing=0.0):
     values = np.minimum(rng.exponential(2.0, (5000, len(schema.columns))), 7)
-    values[rng.random(values.shape) < missing] = np.nan
+    values[rng.random(len(values)) < missing, 0] = np.nan  # never all: such a row is blank
     frame = pd.DataFrame(values, columns=[column.name for column in schema.columns])
     return TabularExtractor(schema).transform(frame).astype(np.float64).mean(axis=0)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_rules_of_bins_take_noise_from_shares(missing):
-    """Over 200 draws of noise: shares are no farther from the truth than clipped ones, the mean number is nearer."""
-    rng, schema = np.random.default_rng(0), table(nullable=missing > 0)
-    truth = real_means(schema, rng, missing)
+    """Over 200 draws of noise: shares are nearer the truth than clipped ones, and so is the mean number."""
+    rng, schema = np.random.default_rng(0), table(nullable=missing > 0, count=2)
+    truth = real_means(schema, rng, missing)[: schema.columns[0].width]
     shares = truth[1:9] / truth[1:9].sum()
     errors = []
     for _ in range(200):
