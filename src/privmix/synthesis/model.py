@@ -150,6 +150,7 @@ class TargetModel:
     Attributes:
         features_mean: (d,).
         targets_mean: (J,).
+        offset: (J,) targets where all features are 0.
         stddevs: (d,) standard deviations of the features along the basis.
         basis: (d, d) orthonormal.
         coef: (J, d).
@@ -160,6 +161,7 @@ class TargetModel:
 
     features_mean: Vector
     targets_mean: Vector
+    offset: Vector
     stddevs: Vector
     basis: Matrix
     coef: Matrix
@@ -177,9 +179,11 @@ class TargetModel:
 
         """
         moments = target_moments(release)
+        # The learner's own line: about means that signed rows show through a constant only, it would be off by their noise.
+        coef, _ = shrunk_least_squares(moments, release.mix_size, release.sampling_prob)
+        offset = moments.targets_mean - coef @ moments.features_mean
         if release.design == "signed":
             moments = _with_means(moments, release, constant)
-        coef, _ = shrunk_least_squares(moments, release.mix_size, release.sampling_prob)
         eigenvalues, basis = np.linalg.eigh(moments.covariance)
         variances = signal_variances(eigenvalues, moments.noise, moments.num_rows)
         norm, x = mixed_norm(release), moments.features_mean
@@ -191,6 +195,7 @@ class TargetModel:
         return cls(
             features_mean=x,
             targets_mean=moments.targets_mean,
+            offset=offset,
             stddevs=np.sqrt(variances),
             basis=basis,
             coef=coef,
@@ -203,8 +208,8 @@ class TargetModel:
         noise = random.standard_normal((count, len(self.stddevs))) * self.stddevs
         shift = noise @ self.basis.T
         own = random.standard_normal((count, len(self.spread))) * self.spread
-        targets = self.targets_mean + shift @ self.coef.T + own
-        return _scaled(self.features_mean + shift, self.norm), targets
+        features = self.features_mean + shift
+        return _scaled(features, self.norm), self.offset + features @ self.coef.T + own
 
 
 def class_prior(

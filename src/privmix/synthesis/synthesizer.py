@@ -234,11 +234,6 @@ class Synthesizer:
             model = replace(model, prior=np.full(len(model.prior), 1 / len(model.prior)))
         mixed, labels = model.draw(count, random)
         self._find_lengths(mixed)
-        if self._target == "multilabel" and isinstance(model, TargetModel):
-            shares = np.clip(model.targets_mean, 0.0, 1.0)
-            self._thresholds = np.array(
-                [np.quantile(y, 1 - s) for y, s in zip(labels.T, shares, strict=True)]
-            )
         self._num_groups = groups
         if self.table_schema is not None:
             members = self._groups(labels)
@@ -247,6 +242,12 @@ class Synthesizer:
             if isinstance(self._model, ClassModel):
                 weights = self._model.prior[labels] / self._model.prior[labels].sum()
             self._decoder = TableDecoder.fit(self.table_schema, vectors, members, groups, weights)
+        if self._target == "multilabel" and isinstance(model, TargetModel):
+            shares = np.clip(model.targets_mean, 0.0, 1.0)
+            found = self._stretch(mixed, labels).labels
+            self._thresholds = np.array(
+                [np.quantile(y, 1 - s) for y, s in zip(found.T, shares, strict=True)]
+            )
         if self._target == "class" and self._classifier is not None and not self._is_preprocessed:
             assert isinstance(self._model, ClassModel)
             some = self._stretch(*self._model.draw(count, random))
@@ -321,10 +322,21 @@ class Synthesizer:
     def _stretch(self, mixed: Matrix, labels: NDArray[Any]) -> Chunk:
         """Return records as mixed in the form that they had; labels are class indices, or values."""
         vectors = self._undo(mixed)
-        table = None
-        if self._decoder is not None:
-            table = self._decoder.decode(vectors, self._groups(labels))
-        return Chunk(vectors.astype(np.float32), labels, table)
+        if self._decoder is None:
+            return Chunk(vectors.astype(np.float32), labels, None)
+        table = self._decoder.decode(vectors, self._groups(labels))
+        chunk = Chunk(vectors.astype(np.float32), labels, table)
+        if isinstance(self._model, TargetModel):
+            # Targets follow the row that a vector has become: its numbers lie as their bins say, and no category is half.
+            moved = self._mixed(self.features_of(chunk)) - mixed
+            chunk = chunk._replace(labels=labels + moved @ self._model.coef.T)
+        return chunk
+
+    def _mixed(self, features: NDArray[np.float32]) -> Matrix:
+        """Return features as they are mixed."""
+        preprocessor: Preprocessor | None = getattr(self.release, "preprocessor", None)
+        found = features if preprocessor is None else preprocessor.transform(features)
+        return np.asarray(found, dtype=np.float64)
 
     def _labelled_by_rounds(self, count: int, random: np.random.Generator) -> Chunk:
         """Draw rows, and labels of the rounds' classifier, until there are as many of each class as there should be.
