@@ -105,13 +105,16 @@ READERS: dict[str, tuple[str, Callable[[], pd.DataFrame]]] = {
 }
 
 
-def load(name: str, development: bool, num_bins: int | None = None) -> Table:
+def load(
+    name: str, development: bool, num_bins: int | None = None, num_records: int | None = None
+) -> Table:
     label, reader = READERS[name]
     frame = reader().reset_index(drop=True)
     order = np.random.default_rng(2026).permutation(len(frame))
     for _ in range(1 + development):
         cut = len(order) // 4
         test, order = order[:cut], order[cut:]
+    order = order[:num_records]
     stated = json.loads(SCHEMAS.read_text())[name]
     for column in stated["table"]["columns"] if num_bins is not None else ():
         if column["type"] == "numeric":
@@ -275,13 +278,14 @@ def main() -> None:
         type=int,
         help="bins of every column of numbers, 0 for none [by the schema's rule]",
     )
+    parser.add_argument("--num-records", type=int, help="release no more than these [all]")
     parser.add_argument("--development", action="store_true")
     arguments = parser.parse_args()
     if "PRIVMIX_DATA" not in os.environ:
         parser.error("PRIVMIX_DATA must name the folder with the data")
     rows = []
     for name in arguments.tables:
-        table = load(name, arguments.development, arguments.num_bins)
+        table = load(name, arguments.development, arguments.num_bins, arguments.num_records)
         for epsilon in arguments.epsilon:
             for method in arguments.methods:
                 if method == "nothing" and epsilon != arguments.epsilon[0]:
