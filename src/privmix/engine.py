@@ -161,7 +161,8 @@ def release(
         who=who,
     )
     if extractor is not None:
-        _check_table(extractor, plan)
+        if getattr(extractor, "name", None) == "tabular":
+            check_table(extractor.identity, plan)
         if hasattr(extractor, "tally"):
             shares = Shares(max_bad_share, max_missed_share)
             extractor.tally(features).check("features", shares)
@@ -194,13 +195,30 @@ def release(
         )
 
 
-def _check_table(extractor: Extractor, plan: ReleasePlan) -> None:
-    """Refuse a tabular extractor of other columns than the schema's, which has found bins for its own."""
+def check_table(
+    identity: ExtractorIdentity, plan: ReleasePlan, position: str = "extractor"
+) -> None:
+    """Refuse features of a table's columns that are not the schema's, which finds bins for its own."""
     assert plan.data_schema is not None
-    stated, own = plan.data_schema.table, getattr(extractor, "schema", None)
-    if isinstance(own, TableSchema) and stated is not None and own != stated:
-        allowed = "TabularExtractor(schema.table), of the schema that was planned with"
-        _validate.fail("extractor", allowed, "one with other columns, bounds or bins")
+    stated = plan.data_schema.table
+    if identity.name != "tabular" or stated is None:
+        return
+    table = TableSchema.from_json(str(identity.parameters.get("table")), position)
+    if _without_zeros(table) != _without_zeros(stated):
+        allowed = "features of TabularExtractor(schema.table), with the schema that was planned for"
+        _validate.fail(position, allowed, "those of other columns, bounds or bins")
+
+
+def _without_zeros(table: TableSchema) -> list[dict[str, object]]:
+    """Return what columns say; that a number has no bins is said in two ways."""
+    return [
+        {
+            name: value
+            for name, value in column.model_dump().items()
+            if (name, value) != ("num_bins", 0)
+        }
+        for column in table.columns
+    ]
 
 
 def read_records(

@@ -314,6 +314,16 @@ def test_rows_of_a_table(run, tmp_path):
     run("train", out, "--out", tmp_path / "m.safetensors")
     source.write_text("\n".join(["age,colour,bought", *rows]))
     run("evaluate", tmp_path / "m.safetensors", source, "--label", "bought")
+    # Features of another schema, as wide as these.
+    schema["table"]["columns"][0]["upper"] = 50
+    (tmp_path / "other.json").write_text(json.dumps(schema))
+    made = tmp_path / "features.parquet"
+    words = ("extract", source, "--label", "bought", "--extractor", "tabular", "--out", made)
+    run(*words, "--schema", tmp_path / "other.json")
+    words = ("release", made, "--label", "bought", *given, *BUDGET, "--out", tmp_path / "c")
+    _, told = run(*words, fails=2)
+    assert f"{made}: expected features of TabularExtractor(schema.table)" in " ".join(told.split())
+    assert not (tmp_path / "c").exists()
 
 
 def test_a_schema_for_texts_and_images_needs_the_extractor_alone(run, tmp_path):

@@ -50,3 +50,19 @@ def test_shares_below_nothing_are_nothing():
     places = np.linspace(0, 1, 50)
     assert (np.diff(clean.quantiles(places)) >= 0).all()
     assert clean.quantiles(np.array([1.0]))[0] <= 1
+
+
+def test_numbers_lie_between_points_too():
+    """So that synthetic numbers are on no lattice."""
+    places = (np.arange(5000) + 0.5) / 5000
+    found = Density.of_bins(np.full(4, 0.25)).quantiles(places)
+    inner = found[np.abs(found) < 1]
+    assert len(np.unique(inner)) == len(inner) > 4500
+    assert np.diff(found).max() < 0.1
+
+
+def test_many_bins_take_seconds():
+    shares = np.random.default_rng(0).dirichlet(np.ones(1024))
+    density = Density.of_bins(shares)
+    assert len(density.points) == 2 * 1023 + 1
+    np.testing.assert_allclose(shares_of(density, 1024), shares, atol=1e-3)

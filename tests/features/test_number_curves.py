@@ -77,3 +77,46 @@ def test_a_group_has_a_curve_of_its_own_where_bins_tell_more_than_noise(variance
     assert (np.abs(ends).mean() > 0.8) == apart
     for coordinates_of, numbers in curves:
         assert (np.diff(coordinates_of) > 0).all() and (np.diff(numbers) >= 0).all()
+
+
+def test_a_curve_is_drawn_to_that_of_all_by_what_may_be_noise():
+    """Shares apart by D of J bins stay apart by 1 - 2 J v / D of that, v the variance of the shares of those there."""
+    column, groups = table(nullable=True).columns[0], np.arange(4000) % 2
+    present, apart = 0.5, 0.08
+    shift = apart * np.array([1, -1, 1, -1, 1, -1, 1, -1]) * np.array([[1], [-1]])
+    bins = present * (1 / 8 + shift)[groups]
+    # The rules hold: shifts neither move the mean number far nor add up.
+    values = np.column_stack([np.random.default_rng(3).normal(0, 0.5, 4000), bins, 1 - bins.sum(1)])
+    values[:, 0] -= values[:, 0].mean() - (bins @ MIDDLES).mean()
+    weights, there = np.full(4000, 1 / 4000), np.random.default_rng(4).random(4000) < present
+
+    def spread(variance):
+        curves = number_curves(column, values, groups, weights, there, np.full(2, variance))
+        first, second = (np.interp(np.linspace(-1.5, 1.5, 500), *curve) for curve in curves)
+        return np.abs(first - second).mean()
+
+    most = spread(0.0)
+    half = spread(8 * apart**2 / (2 * 2 * 8) * present**2)
+    assert most > 0.02
+    assert 0.2 * most < half < 0.8 * most
+    assert spread(8 * apart**2 / (2 * 8) * present**2) < 1e-9
+
+
+def test_numbers_of_tied_coordinates_are_in_the_middle():
+    """A group of one vector, or of many alike, is not at the lower bound."""
+    column = table(nullable=False).columns[0]
+    values = np.column_stack([np.zeros(50), np.full((50, 8), 1 / 8)])
+    whole = np.full(50, 1 / 50), np.ones(50, dtype=bool), np.zeros(1)
+    (curve,) = number_curves(column, values, np.zeros(50, dtype=np.int64), *whole)
+    assert np.interp(0.0, *curve) == pytest.approx(0, abs=0.02)
+
+
+def test_bins_that_show_no_mean_are_left_alone():
+    """Signed rows without anything that is the same in all records show none."""
+    column = table(nullable=False).columns[0]
+    values = np.random.default_rng(5).normal(0, 0.3, (500, 9))
+    values -= values.mean(axis=0)
+    whole = np.full(500, 1 / 500), np.ones(500, dtype=bool), np.zeros(1)
+    (curve,) = number_curves(column, values, np.zeros(500, dtype=np.int64), *whole)
+    numbers = np.interp(values[:, 0], *curve)
+    assert numbers.std() == pytest.approx(values[:, 0].std(), rel=0.1)

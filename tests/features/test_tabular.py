@@ -206,7 +206,7 @@ class TestBins:
             quantiles = (values.dropna().quantile(places) for values in (mine, real))
             apart = np.abs(np.subtract(*map(np.asarray, quantiles)))
             assert apart.mean() < 0.3, (k, apart)
-        assert (found[groups == 0].dropna() == 0).mean() > 0.4
+        assert (found[groups == 0].dropna() == 0).mean() > 0.25
 
     def test_a_group_may_have_no_value(self):
         vectors = np.zeros((4, 7))
@@ -215,7 +215,8 @@ class TestBins:
         vectors[3, [0, 5]] = [1, 1]
         groups = np.array([0, 0, 1, 1])
         decoder = TableDecoder.fit(self.TABLE, vectors, groups, 2, np.full(4, 0.25))
-        assert decoder.decode(vectors, groups)["x"].to_pylist() == [None, None, 0.0, 8.0]
+        found = decoder.decode(vectors, groups)["x"].to_pylist()
+        assert found[:2] == [None, None] and found[2:] == pytest.approx([0.0, 8.0], abs=0.05)
 
     def test_a_release_takes_the_extractor_of_its_schema_only(self, tmp_path):
         """The schema completes the table that it is given: a width that fits by chance is not enough."""

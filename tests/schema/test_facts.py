@@ -117,7 +117,7 @@ class TestBins:
         assert schema.feature_clip_norm == pytest.approx((columns * (1 + (bins > 0))) ** 0.5)
         assert Schema.from_json(schema.to_json()) == schema
         stated = json.loads(schema.to_json())["table"]["columns"]
-        assert {column["num_bins"] for column in stated} == {bins}
+        assert {column.get("num_bins", 0) for column in stated} == {bins}
 
     def test_what_is_stated_stays(self):
         columns = [*numbers(1, num_bins=0), {**numbers(2, num_bins=3)[1]}, numbers(3)[2]]
@@ -126,9 +126,12 @@ class TestBins:
         assert [column.num_bins for column in schema.table.columns] == [0, 3, 8]
         assert "bins of numbers: 3 or 8" in repr(schema)
         fourier = {"columns": numbers(1), "fourier": {"num_features": 4}}
-        assert Schema(**facts, table=fourier).table.columns[0].num_bins == 0
+        assert not Schema(**facts, table=fourier).table.bins
 
-    def test_a_schema_of_other_widths_is_refused(self):
-        facts = {"classes": [0, 1], "num_records": 320, "num_features": 1}
-        with pytest.raises(InvalidInputError, match="num_features.*9"):
-            Schema(**facts, table={"columns": numbers(1)})
+    def test_a_width_that_is_stated_says_how_many_there_are(self):
+        """So that a schema stays what it was, whatever the rule becomes."""
+        facts = {"classes": [0, 1], "num_records": 320, "table": {"columns": numbers(1)}}
+        assert not Schema(**facts, num_features=1).table.bins
+        assert Schema(**facts, num_features=9).table.bins == "8"
+        with pytest.raises(InvalidInputError, match="num_features.*9.*5"):
+            Schema(**facts, num_features=5)

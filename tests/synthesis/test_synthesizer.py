@@ -524,6 +524,58 @@ def test_signed_rows_of_a_table_with_a_constant_show_means(tmp_path):
     assert abs(made["a"].mean() - 0.8) < 0.05 and abs(made["label"].mean() - 6) < 0.4
 
 
+@pytest.mark.parametrize("constant", [False, True])
+def test_numbers_of_signed_rows_follow_the_learner_at_the_rows_that_were_decoded(
+    tmp_path, constant
+):
+    """Bins show means as a constant does; a skewed column and a category are far from their vectors' bell curve."""
+    columns = [
+        {"name": "a", "type": "numeric", "lower": 0, "upper": 20, "nullable": False},
+        {"name": "b", "type": "categorical", "categories": ["x", "y"], "nullable": False},
+    ]
+    schema = privmix.Schema(
+        classes=["y"],
+        num_records=3000,
+        target="regression",
+        target_bounds=[(0, 10)],
+        table={"columns": columns, "constant": constant},
+    )
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(
+        {"a": rng.exponential(3, 3000).clip(0, 20), "b": rng.choice(["x", "y"], 3000, p=[0.9, 0.1])}
+    )
+    y = 1 + 0.3 * frame["a"].to_numpy() + 2 * (frame["b"] == "y").to_numpy()
+    plan = make_plan(schema, "signed", 0.1, mix_size=20, num_mixtures=4000)
+    extractor = TabularExtractor(schema.table)
+    release = privmix.release(
+        frame, y[:, None], plan, out=tmp_path / "r", test_seed=1, extractor=extractor
+    )
+    made = privmix.synthesize(release, 4000)
+    found = made.to_pandas()
+    for name in ("a", "label"):
+        real = {"a": frame["a"], "label": pd.Series(y)}[name]
+        assert abs(found[name].mean() - real.mean()) < 0.2 * real.std()
+        assert 0.8 < found[name].std() / real.std() < 1.25
+    learner = privmix.NoiseAwareRegressor().fit(release)
+    x, labels = made
+    fitted = LinearRegression().fit(x, labels)
+    real = extractor.transform(frame)
+    own, other = (np.ravel(model.predict(real)) for model in (learner, fitted))
+    assert np.std(own - other) < 0.1 * np.std(y)
+
+
+def test_weights_of_signed_rows_keep_the_classes_shares(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(0, 0.3, (3000, 4))
+    weights = rng.dirichlet([8, 1.5, 0.5], 3000)
+    facts = {"num_records": 3000, "num_features": 4, "feature_clip_norm": 1.5}
+    schema = privmix.Schema(classes=["a", "b", "c"], target="soft", **facts)
+    plan = make_plan(schema, "signed", 0.1, mix_size=20, num_mixtures=3000)
+    release = privmix.release(x, weights, plan, out=tmp_path / "r", test_seed=1)
+    made = privmix.synthesize(release, 4000)
+    assert np.abs(made.labels.mean(axis=0) - weights.mean(axis=0)).max() < 0.03
+
+
 def test_counts_that_were_paid_for_are_the_prior(tmp_path):
     x, y = make_data(make_schema(), 900)
     keep = (y != 0) | (np.arange(900) % 3 == 0)

@@ -141,9 +141,12 @@ def read_schema(path: Path) -> Schema:
     return Schema.from_json(read_text(path), position=str(path))
 
 
-def text_format(schema: Path | None) -> TextFormat:
-    """Return how files of delimited text are written, as a schema says."""
-    return PLAIN if schema is None else read_schema(schema).text_format
+def text_format(schema: Path | None, extractor: object = None) -> TextFormat:
+    """Return how files of delimited text are written: as a schema says, else as a table's extractor does."""
+    if schema is not None:
+        return read_schema(schema).text_format
+    table = getattr(extractor, "schema", None)
+    return PLAIN if table is None else table.format
 
 
 def warn_of(guarantee: Guarantee) -> None:

@@ -140,8 +140,7 @@ def evaluate_command(
             _validate.fail("--label", "the name of the label column", "nothing")
         with status_line("loading the extractor", always=True):
             maker = same_extractor(scored.extractor, raw.extractor, device, allow_download)
-        table = getattr(maker, "schema", None)  # a table's labels are written as its cells are
-        form = table.format if schema is None and table is not None else text_format(schema)
+        form = text_format(schema, maker)
         records = open_raw(
             source,
             maker,

@@ -58,6 +58,32 @@ def exact_coordinates(schema: TableSchema) -> NDArray[np.bool_]:
     return np.array(marks + [True] * schema.constant, dtype=bool)
 
 
+def constant_weights(schema: TableSchema) -> Vector | None:
+    """Return (width,) weights that make 1 of the coordinates of any row with a value, if there are such.
+
+    One-hot columns that have a place for every category add up to 1, with the place of a missing value, and so do
+    bins. Those of few coordinates count most, so that as little noise as can be adds up.
+    """
+    if schema.fourier is not None:
+        return None
+    weights, start, total = np.zeros(schema.num_features), 0, 0.0
+    for column in schema.columns:
+        part = slice(start, start + column.width)
+        if isinstance(column, NumericColumn) and column.num_bins:
+            part = slice(start + 1, start + column.width)
+        elif not (isinstance(column, CategoricalColumn) and column.unknown == "other"):
+            part = slice(start, start)
+        start += column.width
+        count = part.stop - part.start
+        if count:
+            weights[part] = 1 / count
+            total += 1 / count
+    if schema.constant:
+        weights[-1] = 1.0
+        total += 1.0
+    return weights / total if total else None
+
+
 @dataclass(frozen=True)
 class _Choice:
     """How a column chooses among its categories, or between a value and none.

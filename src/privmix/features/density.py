@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
+Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
 
-_POINTS = 24  # between the middles of two bins
-# Numbers heap at bounds, where they are cut off or where most are none; how much is there by default, in bins.
-_HEAP = 0.1
+_POINTS = 1536  # in all, but at least 2 and at most 24 between the middles of two bins
+# Numbers heap at bounds, where they are cut off or where most are none: how much is there by default, in bins.
+_HEAP = 0.05
 # No bin is taken to be emptier than this: a noisy share of 0 says less than that nobody is there.
 _LEAST_SHARE = 1e-5
 _PENALTY = 1e-9
@@ -25,7 +26,8 @@ class Density:
     """Numbers from -1 to 1 and how often each of them is.
 
     Attributes:
-        points: (G,) numbers, rising.
+        points: (G,) numbers, rising, from -1 to 1. The first and the last are heaps, the others stand for the numbers
+            that are nearer to them than to others.
         masses: (G,) shares, adding up to 1.
 
     """
@@ -44,12 +46,12 @@ class Density:
             shares: (J,) shares through noise; those below 0 are empty.
 
         """
-        tents, base = _tents(len(shares))
         held = np.maximum(shares, 0.0)
         if held.sum() <= 0:
             held = np.ones_like(held)
         held = np.maximum(held / held.sum(), _LEAST_SHARE)
         held /= held.sum()
+        tents, base = _tents(len(held))
         log_base = np.log(base)
 
         def loss(heights: Vector) -> tuple[float, Vector]:
@@ -58,26 +60,29 @@ class Density:
             penalty = 0.5 * _PENALTY * float(heights @ heights)
             return float(logsumexp(logits)) - float(held @ heights) + penalty, slope
 
-        def curvature(heights: Vector) -> NDArray[np.float64]:
+        def curvature(heights: Vector) -> Matrix:
             masses = softmax(tents @ heights + log_base)
             mean = masses @ tents
             found = (tents.T * masses) @ tents - np.outer(mean, mean)
             return np.asarray(found + _PENALTY * np.eye(len(heights)))
 
         found = minimize(loss, np.log(held), jac=True, hess=curvature, method="trust-exact")
-        points = np.linspace(-1.0, 1.0, len(base))
-        return cls(points, softmax(tents @ found.x + log_base))
+        return cls(np.linspace(-1.0, 1.0, len(base)), softmax(tents @ found.x + log_base))
 
     def quantiles(self, places: Vector) -> Vector:
         """Return the least numbers at or below which shares ``places`` lie."""
-        at = np.searchsorted(np.cumsum(self.masses), places)
-        return np.asarray(self.points[np.minimum(at, len(self.points) - 1)])
+        below, half = np.cumsum(self.masses), (self.points[1] - self.points[0]) / 2
+        edges = np.append(self.points[1:-1] - half, 1.0 - half)
+        inner = np.interp(places, below[:-1], edges)
+        inner = np.where(places > below[-2], 1.0, inner)
+        return np.asarray(np.where(places <= below[0], -1.0, inner))
 
 
-def _tents(bins: int) -> tuple[NDArray[np.float64], Vector]:
+def _tents(bins: int) -> tuple[Matrix, Vector]:
     """Return (G, J) what each bin has of each point, and (G,) what each point weighs by default."""
-    place = np.linspace(0.0, bins - 1.0, (bins - 1) * _POINTS + 1)
+    points = min(max(_POINTS // bins, 2), 24)
+    place = np.linspace(0.0, bins - 1.0, (bins - 1) * points + 1)
     tents = np.maximum(1 - np.abs(place[:, None] - np.arange(bins)), 0.0)
-    base = np.full(len(place), 1 / _POINTS)
+    base = np.full(len(place), 1 / points)
     base[[0, -1]] = _HEAP
     return tents, base / base.sum()

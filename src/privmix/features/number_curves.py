@@ -25,6 +25,8 @@ _INNER = 0.999
 _MOST_STRETCHED = 32.0
 # Nor is the spread less than this share of that of coordinates, which vectors of no row may make it.
 _LEAST_SPREAD = 0.5
+# Bins and the place of a missing value add up to 1, but for rows without any value. Where they do not, nothing shows means.
+_LEAST_SUM = 0.5
 _QUANTILES = 401
 _MOST_TILT = 60.0
 _LEAST_BIN = 1e-5
@@ -55,9 +57,12 @@ def number_curves(
         noise: (groups,) what ``bin_noise`` found.
 
     """
-    if not (isinstance(column, NumericColumn) and column.num_bins and (weights * there).any()):
+    means = weights @ values
+    binned = isinstance(column, NumericColumn) and column.num_bins
+    if not (binned and means[1:].sum() > _LEAST_SUM and (weights * there).any()):
         return (_straight(*_line(values[:, 0], weights, weights * there)),)
-    common = _bent(values[:, 0], weights * there, _shares(weights @ values, column))
+    assert isinstance(column, NumericColumn)
+    common = _bent(values[:, 0], weights * there, _shares(means, column))
     if len(noise) == 1:
         return (common,)
     curves = []
@@ -67,9 +72,12 @@ def number_curves(
         if (mine & there).any():
             own, share = values[mine], weights[mine] * there[mine] / weights[mine & there].sum()
             expected = share @ _tents(np.interp(own[:, 0], *common), column)
-            apart = _shares(own.mean(axis=0), column) - expected
-            # Twice, since shares of drawn vectors err as well.
-            kept = 1 - 2 * len(apart) * variance / max(float(apart @ apart), _TINY)
+            found = own.mean(axis=0)
+            apart = _shares(found, column) - expected
+            # Twice, since shares of drawn vectors err as well; and they are of those that have a value.
+            present = max(float(found[1 : column.value_width].sum()), _LEAST_PRESENT)
+            noise_there = 2 * len(apart) * variance / present**2
+            kept = 1 - noise_there / max(float(apart @ apart), _TINY)
             if kept > 0:
                 curve = _bent(own[:, 0], share, expected + kept * apart)
         curves.append(curve)
@@ -148,8 +156,8 @@ def _bent(values: Vector, share: Vector, bins: Vector) -> Curve:
     places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     found = np.quantile(values, places, weights=share / share.sum(), method="inverted_cdf")
     numbers = Density.of_bins(bins).quantiles(places)
-    rising = np.flatnonzero(np.diff(found, prepend=-np.inf) > 0)
-    return found[rising], numbers[rising]
+    coordinates, tied = np.unique(found, return_inverse=True)
+    return coordinates, np.bincount(tied, numbers) / np.bincount(tied)
 
 
 def _straight(offset: float, slope: float) -> Curve:

@@ -100,7 +100,9 @@ class Schema(FrozenModel):
     @model_validator(mode="after")
     def _follow_table(self) -> Schema:
         if self.table is not None:
-            self.__dict__["table"] = self.table.with_usual_bins(self.num_records)
+            stated = "num_features" in self.model_fields_set
+            if not (stated and self.num_features == self.table.num_features):
+                self.__dict__["table"] = self.table.with_usual_bins(self.num_records)
             width, norm = self.table.num_features, self.table.norm_bound
             if "num_features" in self.model_fields_set and self.num_features != width:
                 _validate.fail(

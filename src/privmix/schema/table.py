@@ -188,9 +188,9 @@ class NumericColumn(_Column):
         if self.integer and (beyond or math.floor(self.upper) < math.ceil(self.lower)):
             allowed = "bounds within 2^53 that have a whole number between them"
             _validate.fail(f"{self.name}.integer", allowed, f"{self.lower} to {self.upper}")
-        if self.num_bins is not None and self.num_bins != 0:
-            name = f"{self.name}.num_bins"
-            _validate.integer(name, self.num_bins, at_least=2, at_most=_MOST_BINS)
+        if self.num_bins not in (None, 0) and not 2 <= self.num_bins <= _MOST_BINS:
+            allowed = f"0 for none, or 2 to {_MOST_BINS}"
+            _validate.fail(f"{self.name}.num_bins", allowed, self.num_bins)
         return self
 
     @property
@@ -408,12 +408,12 @@ class TableSchema(FrozenModel):
         Random Fourier features bend already, so that they take numbers as they are.
         """
         left_open = [_leaves_bins_open(column) for column in self.columns]
-        bins = usual_bins(num_records, sum(left_open)) if self.fourier is None else 0
+        bins = usual_bins(num_records, sum(left_open)) if self.fourier is None else None
         columns = [
             column.model_copy(update={"num_bins": bins}) if is_open else column
             for column, is_open in zip(self.columns, left_open, strict=True)
         ]
-        return self.model_copy(update={"columns": tuple(columns)}) if any(left_open) else self
+        return self.model_copy(update={"columns": tuple(columns)})
 
     @property
     def width(self) -> int:
@@ -445,10 +445,10 @@ def _leaves_bins_open(column: Column) -> bool:
     return isinstance(column, NumericColumn) and column.num_bins is None
 
 
-def usual_bins(num_records: int, num_columns: int) -> int:
-    """Return how many bins each of some columns of numbers has where the schema states none: 16, 8, 4 or 0."""
+def usual_bins(num_records: int, num_columns: int) -> int | None:
+    """Return how many bins each of some columns of numbers has that state none: 16, 8, 4, or None for none."""
     for bins in _USUAL_BINS:
         per_column = min(num_records / (_PER_SQUARE * bins), _MOST_USUAL) / bins
         if num_columns <= per_column:
             return bins
-    return 0
+    return None

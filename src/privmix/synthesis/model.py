@@ -169,21 +169,24 @@ class TargetModel:
     norm: float | None
 
     @classmethod
-    def of(cls, release: ReleaseLike, constant: int | None = None) -> Self:
+    def of(cls, release: ReleaseLike, constant: Vector | None = None) -> Self:
         """Estimate from rows with label vectors.
 
         Args:
             release: A release of design ``poisson``, ``signed``, ``uniform`` or ``transposed``.
-            constant: Position of a feature that is one number for all records, if there is one.
-                It shows the means of signed rows.
+            constant: (d,) weights that make 1 of the features of any record, if there are such.
+                They show the means of signed rows.
 
         """
         moments = target_moments(release)
-        # The learner's own line: about means that signed rows show through a constant only, it would be off by their noise.
-        coef, _ = shrunk_least_squares(moments, release.mix_size, release.sampling_prob)
-        offset = moments.targets_mean - coef @ moments.features_mean
+        line = moments
         if release.design == "signed":
             moments = _with_means(moments, release, constant)
+        # The learner's own line of numbers is about 0. About means that signed rows show through a
+        # constant only, it would be off by their noise.
+        line = line if target_of(release) == "regression" else moments
+        coef, _ = shrunk_least_squares(line, release.mix_size, release.sampling_prob)
+        offset = line.targets_mean - coef @ line.features_mean
         eigenvalues, basis = np.linalg.eigh(moments.covariance)
         variances = signal_variances(eigenvalues, moments.noise, moments.num_rows)
         norm, x = mixed_norm(release), moments.features_mean
@@ -322,12 +325,12 @@ def scaled_to_trace(variances: Vector, trace: float) -> Vector:
 
 
 def _with_means(
-    moments: TargetMoments, release: ReleaseLike, constant: int | None
+    moments: TargetMoments, release: ReleaseLike, constant: Vector | None
 ) -> TargetMoments:
     """Centre what signed rows show, raw second moments, by means that these hold themselves.
 
-    The second moments of a feature that is one number for all records, and of anything else, are
-    that number times means; nearly so of a constant that was scaled with records. Labels of 0 and 1
+    The second moments of what is 1 for all records, and of anything else, are means; nearly so
+    of a constant that was scaled with records. Labels of 0 and 1
     have their shares as squares; weights of classes that add up to one have means as the sums of
     their products. Where nothing shows a mean it stays 0.
     """
@@ -341,11 +344,8 @@ def _with_means(
         x, y = moments.covariance[at] / root, moments.cross[:, at] / root
         x[at] = root
     if constant is not None:
-        square = float(moments.covariance[constant, constant]) - moments.noise
-        if square > 0:
-            x = moments.covariance[constant] / np.sqrt(square)
-            x[constant] = np.sqrt(square)
-            y = moments.cross[:, constant] / np.sqrt(square)
+        x = moments.covariance @ constant - moments.noise * constant
+        y = moments.cross @ constant
     elif target_of(release) == "multilabel":
         y = np.maximum(moments.variance - moments.target_noise, 0.0)
     elif target_of(release) == "soft":

@@ -15,6 +15,7 @@ from privmix import _validate
 from privmix.features.decoding import (
     TableDecoder,
     cannot_decode,
+    constant_weights,
     exact_coordinates,
 )
 from privmix.features.tabular import TabularExtractor
@@ -31,7 +32,7 @@ from privmix.learners.regression import REGRESSION_DESIGNS
 from privmix.preprocess import Preprocessor
 from privmix.preprocess.inverse import Inverse, radii
 from privmix.running.resources import one_blas_thread
-from privmix.schema import Target
+from privmix.schema import TableSchema, Target
 from privmix.synthesis.model import (
     DESIGNS,
     ClassModel,
@@ -211,10 +212,10 @@ class Synthesizer:
             return all_records(release)
         _validate.one_of("release.design", release.design, REGRESSION_DESIGNS)
         plain = getattr(release, "preprocessor", None) is None
-        constant = None
-        if self._table is not None and self._table.constant and plain:
-            constant = self._table.num_features - 1
-        return TargetModel.of(release, constant)
+        table: TableSchema | None = self._table if plain else None
+        if table is None or release.feature_clip_norm < table.norm_bound:
+            return TargetModel.of(release)
+        return TargetModel.of(release, constant_weights(table))
 
     def _undoing(self) -> tuple[Inverse | None, bool]:
         preprocessor: Preprocessor | None = getattr(self.release, "preprocessor", None)
