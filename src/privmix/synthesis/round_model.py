@@ -105,7 +105,7 @@ def round_model(release: ReleaseLike, prior: Vector, rounds: Rounds) -> ClassMod
     that noise. So (2k - 1)^2 of it is subtracted.
 
     Records of a table are all drawn so, as its columns have few values and shapes to be kept; the classifier labels
-    them (``round_labels``). Of others, as many as class means are known, up to three in five, are of classes that
+    them (``labels``). Of others, as many as class means are known, up to three in five, are of classes that
     the classifier tells apart best (``round_boundary``), near their boundaries.
     """
     published = cast(Release, release)

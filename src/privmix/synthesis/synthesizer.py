@@ -21,18 +21,21 @@ from privmix.features.decoding import (
 from privmix.features.tabular import TabularExtractor
 from privmix.learners.adaptive import AdaptiveClassifier, read_rounds
 from privmix.learners.base import (
+    LinearClassifier,
     Matrix,
     ReleaseOrFolder,
     as_release,
     is_checked,
     target_of,
 )
+from privmix.learners.noise_aware import NoiseAwareClassifier
 from privmix.learners.record_norm import intercept_of
 from privmix.learners.regression import REGRESSION_DESIGNS
 from privmix.preprocess import Preprocessor
 from privmix.preprocess.inverse import Inverse, radii
 from privmix.running.resources import one_blas_thread
 from privmix.schema import TableSchema, Target
+from privmix.synthesis.labels import OwnLabels, draw_several
 from privmix.synthesis.model import (
     DESIGNS,
     ClassModel,
@@ -47,7 +50,6 @@ from privmix.synthesis.records import (
     SyntheticFacts,
     SyntheticRecords,
 )
-from privmix.synthesis.round_labels import RoundLabels, draw_several
 from privmix.synthesis.round_model import all_records, round_model
 
 _CHUNK = 4096
@@ -88,10 +90,10 @@ def synthesize(
 
     They are post-processing of published rows: they cost no budget and read no private record.
     Class means, the records' covariance and the classes' shares are the noise-aware learners'
-    estimates; see ``privmix.synthesis.model``. Rows of a table from an ``adaptive`` release get their
-    labels from the classifier that its rounds have trained (``privmix.synthesis.round_labels``), unless a step before
-    mixing cannot be undone; and so do all records with several labels (each by its own probability) or
-    weights of classes (the probabilities). A record drawn resembles the records, it is none
+    estimates; see ``privmix.synthesis.model``. Rows of a table get their labels from the release's own classifier
+    (``privmix.synthesis.labels``), unless a step before mixing cannot be undone, the design is ``stratified`` or the
+    classifier has learnt nothing; and so do, of an ``adaptive`` release, all records with several labels (each by
+    its own probability) or weights of classes (the probabilities). A record drawn resembles the records, it is none
     of them, and it is no better protected or worse than the release.
 
     Args:
@@ -137,7 +139,7 @@ class Synthesizer:
 
     """
 
-    _classifier: AdaptiveClassifier | None = None  # of the rounds, where it gives the labels
+    _classifier: LinearClassifier | None = None  # the release's own, where it gives the labels
     _prior_source: str | None = None
 
     def __init__(
@@ -181,27 +183,14 @@ class Synthesizer:
         self._lengths: Lengths = "known"
         self._thresholds: NDArray[np.float64] | None = None
         self._decoder: TableDecoder | None = None
-        self._round_labels: RoundLabels | None = None
+        self._own_labels: OwnLabels | None = None
         with one_blas_thread():
             self._prepare()
 
     def _estimated(self, prior: ArrayLike | str | None) -> ClassModel | TargetModel:
         release = self.release
         if self._target == "class":
-            _validate.one_of("release.design", release.design, (*DESIGNS, "adaptive"))
-            given = prior if prior is None or isinstance(prior, str) else _numbers(prior)
-            rounds = cache(partial(read_rounds, release))  # minutes for thousands of features
-            shares, source = class_prior(release, given, rounds)
-            self._prior, self._prior_source = shares, source
-            if given is not None:
-                shares, source = class_prior(release, None, rounds)
-            if source == "uniform":  # nothing tells: those asked for are the records'
-                shares = self._prior
-            if release.design == "adaptive":
-                if self._table is not None:
-                    self._classifier = AdaptiveClassifier.of_rounds(release, rounds())
-                return round_model(release, shares, rounds())
-            return ClassModel.of(release, shares)
+            return self._classes_of(prior)
         if prior is not None:
             _validate.fail("class_prior", f"nothing for target {self._target}", "one")
         if release.design == "adaptive" and self._target != "regression":
@@ -216,6 +205,28 @@ class Synthesizer:
         if table is None or release.feature_clip_norm < table.norm_bound:
             return TargetModel.of(release)
         return TargetModel.of(release, constant_weights(table))
+
+    def _classes_of(self, prior: ArrayLike | str | None) -> ClassModel:
+        """Estimate classes, and find the classifier that labels a table's rows, if there is one."""
+        release = self.release
+        _validate.one_of("release.design", release.design, (*DESIGNS, "adaptive"))
+        given = prior if prior is None or isinstance(prior, str) else _numbers(prior)
+        rounds = cache(partial(read_rounds, release))  # minutes for thousands of features
+        shares, source = class_prior(release, given, rounds)
+        self._prior, self._prior_source = shares, source
+        if given is not None:
+            shares, source = class_prior(release, None, rounds)
+        if source == "uniform":  # nothing tells: those asked for are the records'
+            shares = self._prior
+        labels_rows = self._table is not None and not self._is_preprocessed
+        if release.design == "adaptive":
+            if labels_rows:
+                self._classifier = AdaptiveClassifier.of_rounds(release, rounds())
+            return round_model(release, shares, rounds())
+        if labels_rows and release.design != "stratified":  # whose sums do not show how rows vary
+            known = NoiseAwareClassifier().fit(release)
+            self._classifier = known if known.logit_scale_ > 0 else None
+        return ClassModel.of(release, shares)
 
     def _undoing(self) -> tuple[Inverse | None, bool]:
         preprocessor: Preprocessor | None = getattr(self.release, "preprocessor", None)
@@ -249,10 +260,10 @@ class Synthesizer:
             self._thresholds = np.array(
                 [np.quantile(y, 1 - s) for y, s in zip(found.T, shares, strict=True)]
             )
-        if self._target == "class" and self._classifier is not None and not self._is_preprocessed:
+        if self._target == "class" and self._classifier is not None:
             assert isinstance(self._model, ClassModel)
             some = self._stretch(*self._model.draw(count, random))
-            self._round_labels = RoundLabels.fit(
+            self._own_labels = OwnLabels.fit(
                 self._classifier, self.features_of(some), self._model.prior
             )
 
@@ -305,8 +316,8 @@ class Synthesizer:
 
     def _chunk(self, number: int, count: int) -> Chunk:
         random = np.random.Generator(np.random.PCG64([self.seed, number]))
-        if self._round_labels is not None:
-            chunk = self._labelled_by_rounds(count, random)
+        if self._own_labels is not None:
+            chunk = self._labelled_by_classifier(count, random)
             return chunk._replace(labels=self._labelled(chunk.labels))
         model = self._model
         if isinstance(model, ClassModel):
@@ -339,13 +350,13 @@ class Synthesizer:
         found = features if preprocessor is None else preprocessor.transform(features)
         return np.asarray(found, dtype=np.float64)
 
-    def _labelled_by_rounds(self, count: int, random: np.random.Generator) -> Chunk:
-        """Draw rows, and labels of the rounds' classifier, until there are as many of each class as there should be.
+    def _labelled_by_classifier(self, count: int, random: np.random.Generator) -> Chunk:
+        """Draw rows, and labels of the release's classifier, until there are as many of each class as there should be.
 
         So of a class rows are drawn as the classifier has them, whatever the classes' shares. Of a class that
         is too rare for that (``_MOST_STRETCHES``) all are as its Gaussian has them.
         """
-        assert isinstance(self._model, ClassModel) and self._round_labels is not None
+        assert isinstance(self._model, ClassModel) and self._own_labels is not None
         model, due = self._model, draw_classes(self._prior, count, random)
         left = np.bincount(due, minlength=len(self._prior))
         often = left <= _MOST_STRETCHES * _CHUNK * model.prior
@@ -356,7 +367,7 @@ class Synthesizer:
                 break
             wanted = _MORE_ROWS * float((left / np.maximum(model.prior, _LEAST_SHARE)).max())
             stretch = self._stretch(*model.draw(int(min(wanted + 1, _CHUNK)), random))
-            labels = self._round_labels.draw(self.features_of(stretch), random)
+            labels = self._own_labels.draw(self.features_of(stretch), random)
             kept = np.flatnonzero(_places(labels) < left[labels])
             left -= np.bincount(labels[kept], minlength=len(left))
             parts.append(stretch._replace(labels=labels).take(kept))

@@ -14,7 +14,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 import privmix
 from privmix.features.tabular import TabularExtractor
 from privmix.preprocess import RandomProjection, UnitNorm
-from privmix.synthesis.round_labels import RoundLabels, draw_several
+from privmix.synthesis.labels import OwnLabels, draw_several
 from privmix.synthesis.synthesizer import Synthesizer
 
 # Releases of tests protect nobody, and say so.
@@ -33,7 +33,7 @@ class Known:
 
 
 def drawn(features, shares, rng, weights=WEIGHTS):
-    found = RoundLabels.fit(Known(weights), features, np.array(shares))
+    found = OwnLabels.fit(Known(weights), features, np.array(shares))
     assert np.isfinite(found.balance).all()
     return found.draw(features, rng)
 
@@ -67,7 +67,7 @@ TABLE = """{"classes": ["no", "yes"], "num_records": 4000, "table": {"columns": 
 HASHED = ', {"name": "town", "type": "categorical", "num_buckets": 4}'
 
 
-def released(folder, more="", shift=1.0):
+def released(folder, more="", shift=1.0, design="adaptive", epsilon=8.0):
     """Return a release of rows whose odds of "yes" are linear."""
     rng = np.random.default_rng(0)
     schema = privmix.Schema.from_json(TABLE % more)
@@ -76,7 +76,7 @@ def released(folder, more="", shift=1.0):
     labels = np.where(rng.random(4000) < 1 / (1 + np.exp(-odds)), "yes", "no")
     rows["town"] = "Ulm"
     rows = rows[[column.name for column in schema.table.columns]]
-    plan = privmix.plan_release(schema, target_epsilon=8, target_delta=1e-5, design="adaptive")
+    plan = privmix.plan_release(schema, target_epsilon=epsilon, target_delta=1e-5, design=design)
     options = {"test_seed": 1, "extractor": TabularExtractor(schema.table)}
     return privmix.release(rows, labels, plan, out=folder / "release", **options)
 
@@ -93,6 +93,35 @@ def test_rows_of_a_table_get_their_labels_from_the_classifier(table):
     # As sure as the classifier, up to a shift of all for the shares' sake.
     odds = (own.logit_scale_ * own.decision_function(x))[:, None]
     assert LogisticRegression(C=1e6).fit(odds, y).coef_[0, 0] == pytest.approx(1.0, abs=0.08)
+
+
+@pytest.mark.parametrize("design", ["hybrid", "poisson", "signed"])
+def test_so_do_rows_of_other_designs(tmp_path, design):
+    release = released(tmp_path, design=design)
+    own = privmix.NoiseAwareClassifier().fit(release)
+    x, y = privmix.synthesize(release, 20_000, seed=1)
+    odds = (own.logit_scale_ * own.decision_function(x))[:, None]
+    assert LogisticRegression(C=1e6).fit(odds, y).coef_[0, 0] == pytest.approx(1.0, abs=0.08)
+
+
+def test_labels_are_those_drawn_from_where_the_classifier_knows_no_better(tmp_path, monkeypatch):
+    """Class sums show no scatter; and a release of noise may have taught the classifier nothing."""
+    for name in ("sums", "mixed"):
+        (tmp_path / name).mkdir()
+    assert Synthesizer(released(tmp_path / "sums", design="stratified"))._own_labels is None
+    release = released(tmp_path / "mixed", design="hybrid")
+    assert Synthesizer(release)._own_labels is not None
+    fit = privmix.NoiseAwareClassifier.fit
+
+    def nothing(self, release):
+        self = fit(self, release)
+        self.logit_scale_ = 0.0
+        return self
+
+    monkeypatch.setattr(privmix.NoiseAwareClassifier, "fit", nothing)
+    source = Synthesizer(release)
+    assert source._own_labels is None
+    assert set(next(source.chunks(100)).labels) == {"no", "yes"}
 
 
 def test_a_prior_that_is_asked_for_changes_no_class(table):

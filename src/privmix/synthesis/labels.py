@@ -1,4 +1,4 @@
-"""Labels of synthetic records, as the classifier that the rounds have trained gives them."""
+"""Labels of synthetic records, as the release's own classifier gives them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from privmix.learners.adaptive import AdaptiveClassifier
-from privmix.learners.base import Matrix, Vector
+from privmix.learners.base import LinearClassifier, Matrix, Vector
 
 _STEPS = 100
 _CLOSE = 1e-6  # of logarithms of shares
@@ -17,12 +16,12 @@ _LEAST = 1e-100  # of a probability: sums of inverses stay finite
 
 
 @dataclass(frozen=True)
-class RoundLabels:
+class OwnLabels:
     """Draws labels with the probabilities of a classifier, balanced to the classes' shares.
 
-    Class means that are read off the rounds, and how records vary, which has little of the budget, say less of which
-    class a row is of than the classifier, on which nearly all was spent. So rows come from Gaussian classes,
-    and labels from the classifier: what a learner finds in them is what it says.
+    Columns of a table are no Gaussians, and Gaussian classes say less of which class a row is of than the
+    classifier: most of all that of rounds, on which nearly all of the budget was spent. So rows come from
+    classes, and labels from the classifier: what a learner finds in them is what it says.
 
     Attributes:
         classifier: What gives the probabilities; of intercepts only what the shares ask for is left.
@@ -30,12 +29,12 @@ class RoundLabels:
 
     """
 
-    classifier: AdaptiveClassifier
+    classifier: LinearClassifier
     balance: Vector
 
     @classmethod
     def fit(
-        cls, classifier: AdaptiveClassifier, features: NDArray[np.floating], shares: Vector
+        cls, classifier: LinearClassifier, features: NDArray[np.floating], shares: Vector
     ) -> Self:
         """Find the factors, by iterative scaling.
 
@@ -76,5 +75,5 @@ def draw_several(given: Matrix, most: int, random: np.random.Generator) -> NDArr
     return (drawn & (places < most)).astype(np.int64)
 
 
-def _known(classifier: AdaptiveClassifier, features: NDArray[np.floating]) -> Matrix:
+def _known(classifier: LinearClassifier, features: NDArray[np.floating]) -> Matrix:
     return np.asarray(np.maximum(classifier.predict_proba(features), _LEAST))
