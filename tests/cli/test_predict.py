@@ -328,3 +328,23 @@ def test_a_model_of_fit_is_a_learner(tmp_path):
         tmp_path / "p.csv",
     )
     assert pd.read_csv(tmp_path / "p.csv")["label"].tolist() == model.predict(x).tolist()
+
+
+def test_a_tables_model_knows_how_files_of_it_are_written(tmp_path):
+    form = {"delimiter": ";", "decimal": ","}
+    column = {"name": "age", "type": "numeric", "lower": 0, "upper": 100}
+    schema = Schema(
+        classes=["no", "yes"], num_records=400, table={"columns": [column], "format": form}
+    )
+    frame = pd.DataFrame({"age": np.where(np.arange(400) % 3 == 0, 80.5, 30.5)})
+    labels = np.where(np.arange(400) % 3 == 0, "yes", "no")
+    plan = plan_release(schema, target_epsilon=8.0, target_delta=1e-5, design="hybrid")
+    extractor = get_extractor("tabular", table=schema.table)
+    made = release(frame, labels, plan, out=tmp_path / "r", test_seed=1, extractor=extractor)
+    with pytest.warns(privmix.accounting.guarantee.NotPrivateWarning):
+        model = privmix.NoiseAwareClassifier().fit(made)
+    privmix.save_model(model, tmp_path / "m.safetensors")
+    frame.to_csv(tmp_path / "t.csv", index=False, sep=";", decimal=",")
+    out = tmp_path / "p.csv"
+    run("predict", tmp_path / "m.safetensors", tmp_path / "t.csv", "--out", out)
+    assert (pd.read_csv(out)["label"] == labels).mean() > 0.95

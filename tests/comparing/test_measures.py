@@ -110,6 +110,13 @@ def test_files_of_every_kind_are_read(tmp_path):
         read_columns(tmp_path / "a.txt", "label")
 
 
+def test_whole_numbers_against_synthetic_ones_with_fractions_are_no_classes(rng):
+    """As the points of a wine are, which are few."""
+    real = table(0).append_column("points", pa.array(rng.integers(3, 9, len(table(0)))))
+    made = real.drop(["points"]).append_column("points", pa.array(rng.normal(6, 1, len(real))))
+    assert compare(real, made, "points")["classes"] == {}
+
+
 def test_a_column_of_many_categories_is_compared_by_the_commonest():
     """Two samples share few of thousands of categories, and that is no sign that they differ."""
     rng = np.random.default_rng(0)

@@ -258,10 +258,10 @@ def _balance(real: pa.ChunkedArray, synthetic: pa.ChunkedArray) -> dict[str, dic
     one, other = (_texts(column) for column in (real, synthetic))
     names, counts = np.unique(one, return_counts=True)
     broken = any(_has_fractions(column) for column in (real, synthetic))
-    if len(names) > (_MOST_CATEGORIES if broken else _MOST_RECORDS // 4):
-        return {}
     kept = dict(zip(names.tolist(), counts.tolist(), strict=True))
     extra = [n for n in np.unique(other).tolist() if n not in kept]
+    if len(kept) > _MOST_RECORDS // 4 or (broken and len(kept) + len(extra) > _MOST_CATEGORIES):
+        return {}
     return {
         n: {"real": kept.get(n, 0) / len(one), "synthetic": float((other == n).mean())}
         for n in [*kept, *extra]

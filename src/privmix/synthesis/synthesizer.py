@@ -199,7 +199,10 @@ class Synthesizer:
                 _validate.fail("release.preprocessor", allowed, "one that cannot")
             self._classifier, self._prior = AdaptiveClassifier().fit(release), np.ones(1)
             return all_records(release)
-        _validate.one_of("release.design", release.design, REGRESSION_DESIGNS)
+        if release.design not in REGRESSION_DESIGNS:
+            designs = ", ".join(REGRESSION_DESIGNS)
+            allowed = f"one of {designs} for target {self._target}: plan with --design signed"
+            _validate.fail("release.design", allowed, repr(release.design))
         plain = getattr(release, "preprocessor", None) is None
         table: TableSchema | None = self._table if plain else None
         if table is None or release.feature_clip_norm < table.norm_bound:
