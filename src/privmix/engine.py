@@ -17,7 +17,7 @@ from privmix.backends.local import LocalBackend
 from privmix.backends.parts import write_parts, write_rounds, write_shared_parts
 from privmix.foreign.files import MOST_JSON_BYTES
 from privmix.inputs.arrays import Source
-from privmix.inputs.extractor import Extractor, ExtractorIdentity
+from privmix.inputs.extractor import Extractor, ExtractorIdentity, check_table
 from privmix.inputs.feature_names import check_names, names_of
 from privmix.inputs.labels import BadRecordPolicy
 from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares
@@ -41,7 +41,6 @@ from privmix.running.ledger import ledger_charge
 from privmix.running.resources import parse_bytes, return_memory, spare_memory
 from privmix.running.shared_store import STATE_NAME, SharedParts, store_location
 from privmix.running.unrecorded import unrecorded
-from privmix.schema import TableSchema
 
 
 def release(
@@ -162,7 +161,7 @@ def release(
     )
     if extractor is not None:
         if getattr(extractor, "name", None) == "tabular":
-            check_table(extractor.identity, plan)
+            check_table(extractor.identity, plan.data_schema.table, "extractor")
         if hasattr(extractor, "tally"):
             shares = Shares(max_bad_share, max_missed_share)
             extractor.tally(features).check("features", shares)
@@ -193,32 +192,6 @@ def release(
             sign_key=sign_key,
             progress=progress,
         )
-
-
-def check_table(
-    identity: ExtractorIdentity, plan: ReleasePlan, position: str = "extractor"
-) -> None:
-    """Refuse features of a table's columns that are not the schema's, which finds bins for its own."""
-    assert plan.data_schema is not None
-    stated = plan.data_schema.table
-    if identity.name != "tabular" or stated is None:
-        return
-    table = TableSchema.from_json(str(identity.parameters.get("table")), position)
-    if _without_zeros(table) != _without_zeros(stated):
-        allowed = "features of TabularExtractor(schema.table), with the schema that was planned for"
-        _validate.fail(position, allowed, "those of other columns, bounds or bins")
-
-
-def _without_zeros(table: TableSchema) -> list[dict[str, object]]:
-    """Return what columns say; that a number has no bins is said in two ways."""
-    return [
-        {
-            name: value
-            for name, value in column.model_dump().items()
-            if (name, value) != ("num_bins", 0)
-        }
-        for column in table.columns
-    ]
 
 
 def read_records(

@@ -30,7 +30,7 @@ def test_rules_of_bins_take_noise_from_shares(missing):
     errors = []
     for _ in range(200):
         noisy = truth + rng.normal(0, 0.03, len(truth))
-        found = _shares(noisy, schema.columns[0])
+        found = _shares(noisy, schema.columns[0], 0.03**2)
         clipped = np.maximum(noisy[1:9], 0)
         clipped /= clipped.sum()
         assert found.min() >= 0 and found.sum() == pytest.approx(1)
@@ -43,9 +43,9 @@ def test_rules_of_bins_take_noise_from_shares(missing):
 
 def test_a_mean_that_no_shares_have_leaves_the_shares_as_they_are():
     column = table(nullable=False).columns[0]
-    found = _shares(np.array([40.0, *np.full(8, 1 / 8)]), column)
+    found = _shares(np.array([40.0, *np.full(8, 1 / 8)]), column, 0.0)
     assert np.isfinite(found).all() and found.sum() == pytest.approx(1)
-    assert _shares(np.zeros(9), column).sum() == pytest.approx(1)
+    assert _shares(np.zeros(9), column, 0.0).sum() == pytest.approx(1)
 
 
 def test_noise_is_read_from_what_the_rules_miss():
@@ -120,3 +120,11 @@ def test_bins_that_show_no_mean_are_left_alone():
     (curve,) = number_curves(column, values, np.zeros(500, dtype=np.int64), *whole)
     numbers = np.interp(values[:, 0], *curve)
     assert numbers.std() == pytest.approx(values[:, 0].std(), rel=0.1)
+
+
+def test_no_bin_is_emptier_than_noise_may_leave_it():
+    column = table(nullable=False).columns[0]
+    shares = np.array([0.5, 0.5, 0, 0, 0, 0, 0, -0.0])
+    means = np.array([shares @ MIDDLES, *shares])
+    assert _shares(means, column, 0.0)[2:].max() < 1e-4
+    assert _shares(means, column, 0.02**2)[2:].min() > 0.001

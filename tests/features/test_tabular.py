@@ -229,8 +229,21 @@ class TestBins:
             wrong = TabularExtractor(TableSchema(columns=columns))
             with pytest.raises(InvalidInputError, match=r"TabularExtractor\(schema.table\)"):
                 release(rows, labels, plan, out=tmp_path / "r", extractor=wrong, test_seed=0)
-        right = TabularExtractor(schema.table)
-        release(rows, labels, plan, out=tmp_path / "r", extractor=right, test_seed=0)
+        # How it is written that there are no bins does not matter.
+        zero = {**table["columns"][0], "num_bins": 0}
+        few = Schema(classes=["a", "b"], num_records=40, table=table)
+        plan = plan_release(few, target_epsilon=5.0, target_delta=1e-5)
+        for number, columns in enumerate((table["columns"], [zero])):
+            right = TabularExtractor(TableSchema(columns=columns))
+            out = tmp_path / f"few{number}"
+            release(rows[:40], labels[:40], plan, out=out, extractor=right, test_seed=0)
+        fourier = table | {"fourier": {"num_features": 4}}
+        other = table | {"fourier": {"num_features": 4, "seed": 1}}
+        bent = Schema(classes=["a", "b"], num_records=40, table=fourier)
+        plan = plan_release(bent, target_epsilon=5.0, target_delta=1e-5)
+        with pytest.raises(InvalidInputError, match="Fourier"):
+            wrong = TabularExtractor(TableSchema.from_json(json.dumps(other)))
+            release(rows[:40], labels[:40], plan, out=tmp_path / "x", extractor=wrong, test_seed=0)
 
 
 class TestConstant:

@@ -524,9 +524,9 @@ def test_signed_rows_of_a_table_with_a_constant_show_means(tmp_path):
     assert abs(made["a"].mean() - 0.8) < 0.05 and abs(made["label"].mean() - 6) < 0.4
 
 
-@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(("constant", "clipped"), [(False, 1.0), (True, 1.0), (True, 0.95)])
 def test_numbers_of_signed_rows_follow_the_learner_at_the_rows_that_were_decoded(
-    tmp_path, constant
+    tmp_path, constant, clipped
 ):
     """Bins show means as a constant does; a skewed column and a category are far from their vectors' bell curve."""
     columns = [
@@ -540,6 +540,7 @@ def test_numbers_of_signed_rows_follow_the_learner_at_the_rows_that_were_decoded
         target_bounds=[(0, 10)],
         table={"columns": columns, "constant": constant},
     )
+    schema = schema.model_copy(update={"feature_clip_norm": clipped * schema.feature_clip_norm})
     rng = np.random.default_rng(1)
     frame = pd.DataFrame(
         {"a": rng.exponential(3, 3000).clip(0, 20), "b": rng.choice(["x", "y"], 3000, p=[0.9, 0.1])}

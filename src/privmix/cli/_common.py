@@ -141,12 +141,20 @@ def read_schema(path: Path) -> Schema:
     return Schema.from_json(read_text(path), position=str(path))
 
 
-def text_format(schema: Path | None, extractor: object = None) -> TextFormat:
-    """Return how files of delimited text are written: as a schema says, else as a table's extractor does."""
+def text_format(
+    schema: Path | None, extractor: object = None, source: Path | None = None
+) -> TextFormat:
+    """Return how files of delimited text are written: as a schema says, else as a table's extractor does.
+
+    Synthetic rows, which a file beside ``source`` tells, are written plainly.
+    """
+    from privmix.synthesis.file import sidecar_path
+
     if schema is not None:
         return read_schema(schema).text_format
     table = getattr(extractor, "schema", None)
-    return PLAIN if table is None else table.format
+    synthetic = source is not None and sidecar_path(source).exists()
+    return PLAIN if table is None or synthetic else table.format
 
 
 def warn_of(guarantee: Guarantee) -> None:

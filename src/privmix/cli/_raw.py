@@ -214,11 +214,14 @@ def check_source(source: Path) -> None:
 
 
 def check_columns(source: Path, header: FeaturesHeader | None, schema: Schema | None) -> None:
-    """Ask for ``--extractor tabular`` where vectors are due and a file has the schema's table."""
+    """Ask for ``--extractor tabular`` where a file has the schema's table, and for vectors of that table."""
+    from privmix.inputs.extractor import check_table
     from privmix.inputs.raw.opening import SUFFIXES, column_types
 
     suffix = suffix_of(source)
     table = None if schema is None else schema.table
+    if header is not None and header.extractor is not None:
+        check_table(header.extractor, table, str(source))
     if table is None or header is not None or suffix not in SUFFIXES or not source.is_file():
         return
     with readable(source, suffix):

@@ -140,7 +140,7 @@ def evaluate_command(
             _validate.fail("--label", "the name of the label column", "nothing")
         with status_line("loading the extractor", always=True):
             maker = same_extractor(scored.extractor, raw.extractor, device, allow_download)
-        form = text_format(schema, maker)
+        form = text_format(schema, maker, source)
         records = open_raw(
             source,
             maker,

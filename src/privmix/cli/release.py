@@ -150,7 +150,7 @@ def release_command(
     asked = locals() | vars(raw)
     extractor = raw.extractor
     from privmix.backends import open_backend
-    from privmix.engine import check_table, read_records, recheck_plan, release_records
+    from privmix.engine import read_records, recheck_plan, release_records
     from privmix.features.kept import kept_features
     from privmix.inputs.extractor import FeaturesHeader
     from privmix.inputs.readers import open_labelled
@@ -247,8 +247,6 @@ def release_command(
             raw.refuse_columns()
         header = FeaturesHeader.of_file(source)
         _check_vectors(source, header, made.data_schema, label, unit_column)
-        if header is not None and header.extractor is not None:
-            check_table(header.extractor, made, str(source))
         data = open_labelled(
             source,
             label=label,

@@ -30,6 +30,7 @@ _LEAST_SUM = 0.5
 _QUANTILES = 401
 _MOST_TILT = 60.0
 _LEAST_BIN = 1e-5
+_HIDDEN = 0.3  # of the noise's standard deviation: more moved numbers, less left logistic regression astray
 _TINY = 1e-12
 
 
@@ -62,7 +63,8 @@ def number_curves(
     if not (binned and means[1:].sum() > _LEAST_SUM and (weights * there).any()):
         return (_straight(*_line(values[:, 0], weights, weights * there)),)
     assert isinstance(column, NumericColumn)
-    common = _bent(values[:, 0], weights * there, _shares(means, column))
+    together = float(np.bincount(groups, weights, len(noise)) ** 2 @ noise)
+    common = _bent(values[:, 0], weights * there, _shares(means, column, together))
     if len(noise) == 1:
         return (common,)
     curves = []
@@ -73,7 +75,7 @@ def number_curves(
             own, share = values[mine], weights[mine] * there[mine] / weights[mine & there].sum()
             expected = share @ _tents(np.interp(own[:, 0], *common), column)
             found = own.mean(axis=0)
-            apart = _shares(found, column) - expected
+            apart = _shares(found, column, variance) - expected
             # Twice, since shares of drawn vectors err as well; and they are of those that have a value.
             present = max(float(found[1 : column.value_width].sum()), _LEAST_PRESENT)
             noise_there = 2 * len(apart) * variance / present**2
@@ -115,17 +117,17 @@ def _rules(column: NumericColumn) -> tuple[Matrix, Vector]:
     return rules, np.array([1.0, 0.0])
 
 
-def _shares(means: Vector, column: NumericColumn) -> Vector:
-    """Return shares of the bins, none negative, that add up to 1, from noisy means of all coordinates.
+def _shares(means: Vector, column: NumericColumn, variance: float) -> Vector:
+    """Return shares of the bins, all above 0, that add up to 1, from means of all coordinates with noise of a variance.
 
-    Means are moved to where the rules hold, as little as need be, and where that leaves shares below nothing, the
-    others are tilted so that the mean number stays.
+    Means are moved to where the rules hold, as little as need be. No share is less than what noise may hide: a
+    learner that has hardly seen a bin may think anything of it. Then they are tilted so that the mean number stays.
     """
     rules, due = _rules(column)
     held = means - rules.T @ np.linalg.solve(rules @ rules.T, rules @ means - due)
     bins, middles = held[1 : column.value_width], _middles(column)
     mean = float(np.clip(held[0] / max(float(bins.sum()), _LEAST_PRESENT), -_INNER, _INNER))
-    kept = np.maximum(bins, _LEAST_BIN)
+    kept = np.maximum(bins, max(_HIDDEN * np.sqrt(variance), _LEAST_BIN))
 
     def tilted(slope: float) -> Vector:
         found = kept * np.exp(slope * middles - abs(slope))

@@ -16,6 +16,7 @@ from pydantic import Field, field_validator
 from privmix import _validate
 from privmix._validate import FrozenModel
 from privmix.markup import markdown
+from privmix.schema.table import TableSchema
 
 InputKind = Literal["vector", "image", "text", "table"]
 Progress = Callable[[int, int | None], object]
@@ -152,3 +153,28 @@ class FeaturesHeader(FrozenModel):
             return None
         text = metadata.get(FEATURES_KEY)
         return None if text is None else cls.from_json(text, position=f"{path}: header")
+
+
+def check_table(identity: ExtractorIdentity, stated: TableSchema | None, position: str) -> None:
+    """Refuse features of a table's columns that are not the schema's, which finds bins for its own."""
+    if identity.name != "tabular" or stated is None:
+        return
+    table = TableSchema.from_json(str(identity.parameters.get("table")), position)
+    if _vectors_of(table) != _vectors_of(stated):
+        allowed = "features of TabularExtractor(schema.table), with the schema that was planned for"
+        _validate.fail(
+            position, allowed, "those of other columns, bounds, bins or Fourier features"
+        )
+
+
+def _vectors_of(table: TableSchema) -> dict[str, object]:
+    """Return what vectors follow from; that a number has no bins is said in two ways."""
+    columns = [
+        {
+            name: value
+            for name, value in column.model_dump().items()
+            if (name, value) != ("num_bins", 0)
+        }
+        for column in table.columns
+    ]
+    return table.model_dump(exclude={"columns", "format"}) | {"columns": columns}

@@ -335,6 +335,8 @@ def _with_means(
     their products. Where nothing shows a mean it stays 0.
     """
     x, y = moments.features_mean, moments.targets_mean
+    table = getattr(facts_of(release), "table", None)
+    is_clipped = table is not None and release.feature_clip_norm < table.norm_bound
     scaled = scaled_constant(release)
     if scaled is not None and constant is None:
         at = scaled.position
@@ -346,6 +348,9 @@ def _with_means(
     if constant is not None:
         x = moments.covariance @ constant - moments.noise * constant
         y = moments.cross @ constant
+        square = float(constant @ x)  # 1, but for records that were clipped, or left out
+        if is_clipped and square > 0:
+            x, y = x / np.sqrt(square), y / np.sqrt(square)
     elif target_of(release) == "multilabel":
         y = np.maximum(moments.variance - moments.target_noise, 0.0)
     elif target_of(release) == "soft":

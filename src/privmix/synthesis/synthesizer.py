@@ -205,9 +205,7 @@ class Synthesizer:
             _validate.fail("release.design", allowed, repr(release.design))
         plain = getattr(release, "preprocessor", None) is None
         table: TableSchema | None = self._table if plain else None
-        if table is None or release.feature_clip_norm < table.norm_bound:
-            return TargetModel.of(release)
-        return TargetModel.of(release, constant_weights(table))
+        return TargetModel.of(release, None if table is None else constant_weights(table))
 
     def _classes_of(self, prior: ArrayLike | str | None) -> ClassModel:
         """Estimate classes, and find the classifier that labels a table's rows, if there is one."""
@@ -228,7 +226,7 @@ class Synthesizer:
             return round_model(release, shares, rounds())
         if labels_rows and release.design != "stratified":  # whose sums do not show how rows vary
             known = NoiseAwareClassifier().fit(release)
-            self._classifier = known if known.logit_scale_ > 0 else None
+            self._classifier = known if known.coef_.any() else None  # else it has learnt nothing
         return ClassModel.of(release, shares)
 
     def _undoing(self) -> tuple[Inverse | None, bool]:
