@@ -148,13 +148,15 @@ def text_format(
 
     Synthetic rows, which a file beside ``source`` tells, are written plainly.
     """
-    from privmix.synthesis.file import sidecar_path
-
     if schema is not None:
         return read_schema(schema).text_format
     table = getattr(extractor, "schema", None)
+    if table is None:
+        return PLAIN
+    from privmix.synthesis.file import sidecar_path
+
     synthetic = source is not None and sidecar_path(source).exists()
-    return PLAIN if table is None or synthetic else table.format
+    return PLAIN if synthetic else table.format
 
 
 def warn_of(guarantee: Guarantee) -> None:
