@@ -34,3 +34,8 @@ def test_rows_without_any_variance_still_make_a_rule(learn, noise):
     means = moments.offsets / (3 * SHARES)[:, None]
     scores = means @ rule.weights.T + rule.intercept
     assert (scores.argmax(axis=1) == np.arange(3)).all()
+
+
+def test_weights_are_those_of_records_that_vary_by_a_share_of_the_noise():
+    """And not of what rounding leaves of a variance, which would be some 1e5 times as large."""
+    assert np.abs(learn_gaussian(blind_moments(2.0), SHARES).weights).max() < 1e4
