@@ -356,16 +356,19 @@ def test_input_truncated_between_two_runs(tmp_path, holder, run):
     assert json.loads((tmp_path / "r" / "certificate.json").read_text())["private"] is True
 
 
-def command(*words: object, **options) -> subprocess.Popen:
-    """A command line in a process of its own."""
-    code = "import sys; from privmix.cli import main; sys.argv[0] = 'privmix'; main()"
+MAIN = "sys.argv[0] = 'privmix'; main()"
+
+
+def command(*words: object, before: str = "", reached: Path = Path()) -> subprocess.Popen:
+    """A command line in a process of its own; code before it knows a file that says how far it has come."""
+    code = "\n".join(["import sys", "from privmix.cli import _common, main", before, MAIN])
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, words)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        env={**os.environ, "PYTHONPATH": path, "REACHED": str(reached)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        **options,
     )
 
 
@@ -377,11 +380,17 @@ def stopped(process: subprocess.Popen, signum: int, ready) -> tuple[int, str]:
         assert time.monotonic() < deadline
         time.sleep(0.005)
     process.send_signal(signum)
-    _, told = process.communicate(timeout=60)
+    try:
+        _, told = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
     return process.returncode, told.splitlines()[-1]
 
 
 SIGNALS = [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+PLAN = ["plan", "--schema", "schema.json", "--epsilon", "1", "--delta", "1e-5"]
 
 
 class TestSignals:
@@ -448,33 +457,54 @@ class TestSignals:
 
     @pytest.mark.parametrize(("signum", "status", "word"), SIGNALS)
     def test_before_anything_is_begun(self, tmp_path, signum, status, word):
-        code = """
-import os, pathlib, sys, time
-from privmix.cli import _common, main
+        before = """
+import os, pathlib, time
 
 def wait(*_):
     pathlib.Path(os.environ["REACHED"]).touch()
     time.sleep(100)
 
 _common.read_text = wait
-sys.argv[0] = "privmix"
-main()
 """
-        words = ["plan", "--schema", "schema.json", "--epsilon", "1", "--delta", "1e-5"]
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, *words],
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(sys.path),
-                "REACHED": str(tmp_path / "x"),
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = command(*PLAN, before=before, reached=tmp_path / "x")
         found, line = stopped(process, signum, (tmp_path / "x").exists)
         assert found == status
         assert line == f"error: {word}: nothing is left behind that another run would go on from"
+
+    @pytest.mark.parametrize(("signum", "status", "word"), SIGNALS)
+    def test_where_what_the_signal_raises_is_swallowed(self, tmp_path, signum, status, word):
+        """Python does so in callbacks of weak references, and each import runs one."""
+        before = """
+import os, pathlib, time, weakref
+
+REACHED = pathlib.Path(os.environ["REACHED"])
+
+class Referent:
+    pass
+
+def swallow(*_):
+    REACHED.touch()
+    time.sleep(100)
+
+def work(*_):
+    referent = Referent()
+    reference = weakref.ref(referent, swallow)
+    del referent
+    REACHED.with_suffix(".swallowed").touch()
+    try:
+        while True:
+            time.sleep(0.01)
+    finally:
+        time.sleep(2.5)  # longer than it takes to be told again
+        REACHED.with_suffix(".ended").touch()
+
+_common.read_text = work
+"""
+        process = command(*PLAN, before=before, reached=tmp_path / "x")
+        found, line = stopped(process, signum, (tmp_path / "x").exists)
+        assert found == status
+        assert line == f"error: {word}: nothing is left behind that another run would go on from"
+        assert {path.name for path in tmp_path.iterdir()} == {"x", "x.swallowed", "x.ended"}
 
 
 def test_a_full_disk_leaves_no_half_plan(tmp_path, run):

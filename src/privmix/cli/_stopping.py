@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 _SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+_REMINDER_SECONDS = 1.0
 
 
 class Stopped(BaseException):
@@ -32,14 +34,21 @@ class Stopped(BaseException):
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Let the first signal raise :class:`Stopped`, and a second one end the process at once."""
+    """Let the first signal raise :class:`Stopped`, and a second one end the process at once.
+
+    Where the first one arrives, a library may swallow what it raises: Python itself does so in callbacks
+    of weak references, of which each import of a module runs one. So it is raised again each second in
+    which nothing is ending.
+    """
 
     def stop(signum: int, frame: FrameType | None) -> None:
         for known in _SIGNALS:
             signal.signal(known, signal.SIG_DFL)
+        signal.signal(signal.SIGALRM, lambda *_: None if _is_stopping() else stop(signum, None))
+        signal.setitimer(signal.ITIMER_REAL, _REMINDER_SECONDS, _REMINDER_SECONDS)
         raise Stopped(signum)
 
-    before = {known: signal.getsignal(known) for known in _SIGNALS}
+    before = {known: signal.getsignal(known) for known in (*_SIGNALS, signal.SIGALRM)}
     try:
         for known in _SIGNALS:
             if before[known] is not signal.SIG_IGN:  # as nohup and shells want it in the background
@@ -49,8 +58,18 @@ def stopped_by_signals() -> Iterator[None]:
     try:
         yield
     finally:
+        if before:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for known, handler in before.items():
             signal.signal(known, handler)
+
+
+def _is_stopping() -> bool:
+    """Whether some code handles a :class:`Stopped` now, or what has come up meanwhile."""
+    error = sys.exception()
+    while error is not None and not isinstance(error, Stopped):
+        error = error.__context__
+    return error is not None
 
 
 def what_is_left(error: BaseException) -> str:
