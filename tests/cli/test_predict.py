@@ -331,7 +331,7 @@ def test_a_model_of_fit_is_a_learner(tmp_path):
 
 
 def test_a_tables_model_knows_how_files_of_it_are_written(tmp_path):
-    form = {"delimiter": ";"}
+    form = {"delimiter": ";", "decimal": ","}
     column = {"name": "age", "type": "numeric", "lower": 0, "upper": 100}
     schema = Schema(
         classes=["no", "yes"], num_records=400, table={"columns": [column], "format": form}
@@ -344,7 +344,7 @@ def test_a_tables_model_knows_how_files_of_it_are_written(tmp_path):
     with pytest.warns(privmix.accounting.guarantee.NotPrivateWarning):
         model = privmix.NoiseAwareClassifier().fit(made)
     privmix.save_model(model, tmp_path / "m.safetensors")
-    frame.to_csv(tmp_path / "t.csv", index=False, sep=";")
+    frame.to_csv(tmp_path / "t.csv", index=False, sep=";", decimal=",")
     out = tmp_path / "p.csv"
     run("predict", tmp_path / "m.safetensors", tmp_path / "t.csv", "--out", out)
     assert (pd.read_csv(out)["label"] == labels).mean() > 0.95

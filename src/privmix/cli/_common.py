@@ -28,6 +28,7 @@ from privmix.schema import Schema
 from privmix.schema.table import PLAIN, TextFormat
 
 if TYPE_CHECKING:
+    from privmix.inputs.extractor import Extractor
     from privmix.preprocess import Step
 
 
@@ -141,22 +142,25 @@ def read_schema(path: Path) -> Schema:
     return Schema.from_json(read_text(path), position=str(path))
 
 
-def text_format(
-    schema: Path | None, extractor: object = None, source: Path | None = None
-) -> TextFormat:
-    """Return how files of delimited text are written: as a schema says, else as a table's extractor does.
-
-    Synthetic rows, which a file beside ``source`` tells, are written plainly.
-    """
+def text_format(schema: Path | None, extractor: object = None) -> TextFormat:
+    """Return how files of delimited text are written: as a schema says, else as a table's extractor does."""
     if schema is not None:
         return read_schema(schema).text_format
     table = getattr(extractor, "schema", None)
-    if table is None:
-        return PLAIN
+    return PLAIN if table is None else table.format
+
+
+def reader_of(extractor: Extractor, source: Path) -> Extractor:
+    """Return an extractor that reads a file's rows: synthetic ones, which a file beside them tells, are
+    written plainly whatever the table's format is.
+    """
+    from privmix.features.tabular import TabularExtractor
     from privmix.synthesis.file import sidecar_path
 
-    synthetic = source is not None and sidecar_path(source).exists()
-    return PLAIN if synthetic else table.format
+    if not isinstance(extractor, TabularExtractor) or extractor.schema.format == PLAIN:
+        return extractor
+    plain = extractor.schema.model_copy(update={"format": PLAIN})
+    return TabularExtractor(plain) if sidecar_path(source).exists() else extractor
 
 
 def warn_of(guarantee: Guarantee) -> None:

@@ -23,6 +23,7 @@ from privmix.cli._common import (
     print_facts,
     print_json,
     progress_bar,
+    reader_of,
     status_line,
     text_format,
 )
@@ -140,7 +141,8 @@ def evaluate_command(
             _validate.fail("--label", "the name of the label column", "nothing")
         with status_line("loading the extractor", always=True):
             maker = same_extractor(scored.extractor, raw.extractor, device, allow_download)
-        form = text_format(schema, maker, source)
+            maker = reader_of(maker, source)
+        form = text_format(schema, maker)
         records = open_raw(
             source,
             maker,

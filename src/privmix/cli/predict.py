@@ -21,6 +21,7 @@ from privmix.cli._common import (
     print_facts,
     print_json,
     progress_bar,
+    reader_of,
     status_line,
     text_format,
 )
@@ -100,7 +101,8 @@ def predict_command(
     if raw or (is_raw(source, header, opened.extractor_) and not features_as_given):
         with status_line("loading the extractor", always=True):
             maker = same_extractor(opened.extractor_, raw.extractor, device, allow_download)
-        facts = SourceFacts(form=text_format(schema, maker, source))
+            maker = reader_of(maker, source)
+        facts = SourceFacts(form=text_format(schema, maker))
         records = open_raw(source, maker, raw, facts, label=None)
         with progress_bar("records") as progress:
             features, _ = transform_records(records, maker, progress)
