@@ -166,6 +166,38 @@ class TestBins:
         assert squares.max() == 3.0  # that of the upper bound
         assert table.norm_bound == math.sqrt(3)
 
+    def test_times_and_ranks_have_them_too(self):
+        day = {"name": "d", "type": "datetime", "earliest": "2020-01-01", "latest": "2020-01-09"}
+        rank = {"name": "r", "type": "ordinal", "categories": ["a", "b", "c", "d"]}
+        columns = [{**day, "num_bins": 3}, {**rank, "num_bins": 4}, {**rank, "name": "s"}]
+        columns[2]["num_bins"] = 2
+        extractor = TabularExtractor(TableSchema(columns=columns))
+        rows = pd.DataFrame({"d": ["2020-01-03", None], "r": ["b", "d"], "s": ["a", None]})
+        found = extractor.transform(rows)
+        third = np.float32(-1 / 3)
+        assert found[:, :5].tolist() == [[-0.5, 0.5, 0.5, 0, 0], [0, 0, 0, 0, 1]]
+        assert found[:, 5:11].tolist() == [[third, 0, 1, 0, 0, 0], [1, 0, 0, 0, 1, 0]]
+        assert found[:, 11:].tolist() == [[-1, 1, 0, 0], [0, 0, 0, 1]]
+
+    @pytest.mark.parametrize("count", [3, 7, 16, 41])
+    def test_ranks_of_as_many_bins_have_a_bin_each(self, count):
+        categories = [f"c{i}" for i in range(count)]
+        column = {"name": "r", "type": "ordinal", "categories": categories, "nullable": False}
+        table = TableSchema(columns=[{**column, "num_bins": count}])
+        vectors = TabularExtractor(table).transform(pd.DataFrame({"r": categories}))
+        assert (vectors[:, 1:] == np.eye(count)).all()
+        assert (
+            (vectors.astype(np.float64) ** 2).sum(axis=1).max() == 2 == round(table.norm_bound**2)
+        )
+
+    @pytest.mark.parametrize(("count", "bins"), [(2, 2), (3, 4)])
+    def test_ranks_have_no_more_than_categories(self, count, bins):
+        categories = [f"c{i}" for i in range(count)]
+        column = {"name": "r", "type": "ordinal", "categories": categories, "num_bins": bins}
+        allowed = "r.num_bins: expected 0 for none" + ", or 2 to 3" * (count == 3)
+        with pytest.raises(InvalidInputError, match=f"{allowed}, got {bins}"):
+            TableSchema(columns=[column])
+
     def test_they_have_an_identity_of_their_own(self):
         column = self.TABLE.columns[0]
         plain = TableSchema(columns=[column.model_copy(update={"num_bins": None})])
@@ -207,6 +239,24 @@ class TestBins:
             apart = np.abs(np.subtract(*map(np.asarray, quantiles)))
             assert apart.mean() < 0.3, (k, apart)
         assert (found[groups == 0].dropna() == 0).mean() > 0.25
+
+    def test_decoded_ranks_have_the_shares_that_their_bins_have_in_each_group(self):
+        rng, shares = np.random.default_rng(0), np.array([[0.5, 0, 0.1, 0.4], [0.1, 0.7, 0.2, 0]])
+        groups = np.arange(4000) % 2
+        ranks = np.array([rng.choice(4, p=shares[group]) for group in groups])
+        column = {"name": "r", "type": "ordinal", "categories": list("abcd"), "nullable": False}
+        table = TableSchema(columns=[{**column, "num_bins": 4}])
+        rows = pd.DataFrame({"r": np.array(list("abcd"))[ranks]})
+        known = TabularExtractor(table).transform(rows).astype(np.float64)
+        means = np.array([known[groups == k].mean(axis=0) for k in range(2)])
+        within = np.cov((known - means[groups]).T)
+        drawn = means[groups] + rng.multivariate_normal(np.zeros(5), within, 4000)
+        decoder = TableDecoder.fit(table, drawn, groups, 2, np.full(4000, 1 / 4000))
+        found = decoder.decode(drawn, groups)["r"].to_pandas()
+        for k in range(2):
+            counted = found[groups == k].value_counts(normalize=True)
+            due = pd.Series(shares[k], list("abcd"))
+            assert counted.reindex(due.index).fillna(0).sub(due).abs().max() < 0.03
 
     def test_a_group_may_have_no_value(self):
         vectors = np.zeros((4, 7))

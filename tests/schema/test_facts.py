@@ -124,9 +124,21 @@ class TestBins:
         facts = {"classes": [0, 1], "num_records": 320}
         schema = Schema(**facts, table={"columns": columns})
         assert [column.num_bins for column in schema.table.columns] == [0, 3, 8]
-        assert "bins of numbers: 3 or 8" in repr(schema)
+        assert "bins of columns: 3 or 8" in repr(schema)
         fourier = {"columns": numbers(1), "fourier": {"num_features": 4}}
         assert not Schema(**facts, table=fourier).table.bins
+
+    def test_times_have_as_many_as_numbers_and_ranks_no_more_than_categories(self):
+        ranks = [
+            {"name": f"r{count}", "type": "ordinal", "categories": list(range(count))}
+            for count in (2, 3, 8, 20)
+        ]
+        day = {"name": "d", "type": "datetime", "earliest": "2020-01-01", "latest": "2021-01-01"}
+        table = {"columns": [*numbers(1), *ranks, day]}
+        schema = Schema(classes=[0, 1], num_records=2_000, table=table)
+        found = [column.num_bins for column in schema.table.columns]
+        assert found == [8, None, 3, 8, 8, 8]  # 1,600 to 6,400 records bear 8 of five columns
+        assert "bins of columns: 3 or 8" in repr(schema)
 
     def test_a_width_that_is_stated_says_how_many_there_are(self):
         """So that a schema stays what it was, whatever the rule becomes."""

@@ -19,7 +19,7 @@ from privmix.schema.table import (
     Column,
     DatetimeColumn,
     NumericColumn,
-    OrdinalColumn,
+    ScaledColumn,
     TableSchema,
 )
 
@@ -69,7 +69,7 @@ def constant_weights(schema: TableSchema) -> Vector | None:
     weights, start, total = np.zeros(schema.num_features), 0, 0.0
     for column in schema.columns:
         part = slice(start, start + column.width)
-        if isinstance(column, NumericColumn) and column.num_bins:
+        if isinstance(column, ScaledColumn) and column.num_bins:
             part = slice(start + 1, start + column.width)
         elif not (isinstance(column, CategoricalColumn) and column.unknown == "other"):
             part = slice(start, start)
@@ -151,7 +151,7 @@ class TableDecoder:
             shares = _shares(np.array(means), totals, column.nullable)
             biases = np.array([_biases(p, s) for p, s in zip(members, shares, strict=True)])
             curves: tuple[Curve, ...] = ()
-            if isinstance(column, NumericColumn | DatetimeColumn | OrdinalColumn):
+            if isinstance(column, ScaledColumn):
                 there = np.ones(len(groups), dtype=bool)
                 if column.nullable:
                     there = (scores + biases[groups]).argmax(axis=1) == 0

@@ -39,7 +39,7 @@ class Density:
     def of_bins(cls, shares: Vector) -> Self:
         """Return the density of greatest entropy whose bins have the given shares.
 
-        A number is shared by the two bins around it (``NumericColumn.num_bins``), so that shares are means of
+        A number is shared by the two bins around it (``ScaledColumn.num_bins``), so that shares are means of
         tents, and the density is the exponential of a line between the middles of any two bins (Jaynes, 1957).
 
         Args:

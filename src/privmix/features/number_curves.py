@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from privmix.features.density import Density
-from privmix.schema.table import Column, NumericColumn, TableSchema
+from privmix.schema.table import Column, OrdinalColumn, ScaledColumn, TableSchema
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -44,10 +44,10 @@ def number_curves(
 ) -> tuple[Curve, ...]:
     """Return curves for the numbers of a column: one for all groups, or one for each.
 
-    Without bins a line does, the same for all, so that what is larger in one group stays so. With
-    bins, numbers lie as these say (``Density``), in each group where they tell more than noise would: bins'
-    shares there are drawn towards those that the curve for all gives the group, as far as noise may be
-    what sets them apart (James & Stein, 1961).
+    Without bins a line does, the same for all, so that what is larger in one group stays so. With bins, numbers
+    lie as these say (``Density``; ranks of as many categories have their shares), in each group where they tell
+    more than noise would: bins' shares there are drawn towards those that the curve for all gives the group,
+    as far as noise may be what sets them apart (James & Stein, 1961).
 
     Args:
         column: The column, of numbers, times or ranks.
@@ -59,12 +59,12 @@ def number_curves(
 
     """
     means = weights @ values
-    binned = isinstance(column, NumericColumn) and column.num_bins
+    binned = isinstance(column, ScaledColumn) and column.num_bins
     if not (binned and means[1:].sum() > _LEAST_SUM and (weights * there).any()):
         return (_straight(*_line(values[:, 0], weights, weights * there)),)
-    assert isinstance(column, NumericColumn)
+    assert isinstance(column, ScaledColumn)
     together = float(np.bincount(groups, weights, len(noise)) ** 2 @ noise)
-    common = _bent(values[:, 0], weights * there, _shares(means, column, together))
+    common = _bent(values[:, 0], weights * there, _shares(means, column, together), column)
     if len(noise) == 1:
         return (common,)
     curves = []
@@ -81,7 +81,7 @@ def number_curves(
             noise_there = 2 * len(apart) * variance / present**2
             kept = 1 - noise_there / max(float(apart @ apart), _TINY)
             if kept > 0:
-                curve = _bent(own[:, 0], share, expected + kept * apart)
+                curve = _bent(own[:, 0], share, expected + kept * apart, column)
         curves.append(curve)
     return tuple(curves)
 
@@ -94,7 +94,7 @@ def bin_noise(schema: TableSchema, vectors: Matrix, groups: Indices, num_groups:
     off, weight, start = np.zeros(num_groups), 0.0, 0
     sizes = np.maximum(np.bincount(groups, minlength=num_groups), 1)
     for column in schema.columns:
-        if isinstance(column, NumericColumn) and column.num_bins:
+        if isinstance(column, ScaledColumn) and column.num_bins:
             rules, due = _rules(column)
             missed = vectors[:, start : start + column.width] @ rules.T - due
             for amount in missed.T:
@@ -104,7 +104,7 @@ def bin_noise(schema: TableSchema, vectors: Matrix, groups: Indices, num_groups:
     return off / weight if weight else off
 
 
-def _rules(column: NumericColumn) -> tuple[Matrix, Vector]:
+def _rules(column: ScaledColumn) -> tuple[Matrix, Vector]:
     """Return what holds for the coordinates of any row, and so for their means: (2, width) factors, and the sums.
 
     Bins and the coordinate of a missing value add up to 1, and the number is the mean of the bins' middles.
@@ -117,7 +117,7 @@ def _rules(column: NumericColumn) -> tuple[Matrix, Vector]:
     return rules, np.array([1.0, 0.0])
 
 
-def _shares(means: Vector, column: NumericColumn, variance: float) -> Vector:
+def _shares(means: Vector, column: ScaledColumn, variance: float) -> Vector:
     """Return shares of the bins, all above 0, that add up to 1, from means of all coordinates with noise of a variance.
 
     Means are moved to where the rules hold, as little as need be. No share is less than what noise may hide: a
@@ -141,23 +141,26 @@ def _shares(means: Vector, column: NumericColumn, variance: float) -> Vector:
     return tilted(cast(float, brentq(excess, -_MOST_TILT, _MOST_TILT)))
 
 
-def _middles(column: NumericColumn) -> Vector:
+def _middles(column: ScaledColumn) -> Vector:
     assert column.num_bins
     return np.linspace(-1.0, 1.0, column.num_bins)
 
 
-def _tents(numbers: Vector, column: NumericColumn) -> Matrix:
+def _tents(numbers: Vector, column: ScaledColumn) -> Matrix:
     """Return what each bin has of each number."""
     middles = _middles(column)
     apart = np.abs(numbers[:, None] - middles) / (middles[1] - middles[0])
     return np.asarray(np.maximum(1 - apart, 0.0))
 
 
-def _bent(values: Vector, share: Vector, bins: Vector) -> Curve:
+def _bent(values: Vector, share: Vector, bins: Vector, column: ScaledColumn) -> Curve:
     """Return a curve that takes coordinates, each with its share, to numbers that lie as their bins say."""
     places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     found = np.quantile(values, places, weights=share / share.sum(), method="inverted_cdf")
-    numbers = Density.of_bins(bins).quantiles(places)
+    if isinstance(column, OrdinalColumn) and len(column.categories) == len(bins):
+        numbers = _middles(column)[np.searchsorted(np.cumsum(bins)[:-1], places)]
+    else:
+        numbers = Density.of_bins(bins).quantiles(places)
     coordinates, tied = np.unique(found, return_inverse=True)
     return coordinates, np.bincount(tied, numbers) / np.bincount(tied)
 

@@ -30,6 +30,7 @@ from privmix.schema.table import (
     DatetimeColumn,
     FourierFeatures,
     NumericColumn,
+    ScaledColumn,
     TableSchema,
 )
 
@@ -47,7 +48,7 @@ class TabularExtractor(BaseExtractor):
 
     A numeric, ordinal, boolean or datetime value becomes a number in [-1, 1], a category a 1 at its
     place; a missing value is zero there and 1 at the column's last coordinate, if the column is
-    nullable. Values beyond the bounds are clamped. Bins of numbers stand beside them. The last coordinate is 1 where the schema asks for
+    nullable. Values beyond the bounds are clamped. Bins stand beside numbers, times and ranks. The last coordinate is 1 where the schema asks for
     a constant. The norm is at most ``table.norm_bound``.
 
     Attributes:
@@ -238,29 +239,33 @@ def _fill(
         middle = lower / 2 + upper / 2
         half = upper / 2 - lower / 2
         scaled = np.clip((inside - middle) / half, -1.0, 1.0)
-        part[there, 0] = scaled[there]
-        if isinstance(column, NumericColumn) and column.num_bins:
-            _fill_bins(part[:, 1:], scaled, there)
+        _fill_scaled(part, scaled, there, column)
     elif isinstance(column, BooleanColumn):
         truth = values.fill_null(False).to_numpy(zero_copy_only=False)
         part[there, 0] = np.where(truth, 1.0, -1.0)[there]
     else:
         rank = _index(values, column.categories)
-        part[there, 0] = (2 * rank / (len(column.categories) - 1) - 1)[there]
+        _fill_scaled(part, 2 * rank / (len(column.categories) - 1) - 1, there, column)
 
 
-def _fill_bins(
-    part: NDArray[np.float64], scaled: NDArray[np.float64], there: NDArray[np.bool_]
+def _fill_scaled(
+    part: NDArray[np.float64],
+    scaled: NDArray[np.float64],
+    there: NDArray[np.bool_],
+    column: ScaledColumn,
 ) -> None:
-    """Share values between the two bins around them."""
-    last = part.shape[1] - 1
+    """Write scaled values, and share them between the two bins around them."""
+    part[there, 0] = scaled[there]
+    if not column.num_bins:
+        return
+    last = column.num_bins - 1
     position = (scaled[there] + 1) / 2 * last
     left = np.minimum(position.astype(np.int64), last - 1)
     # In single precision both shares are exact, so that the sum of their squares is at most 1.
     nearer = np.rint((position - left) * _SHARES) / _SHARES
     rows = np.flatnonzero(there)
-    part[rows, left] = 1 - nearer
-    part[rows, left + 1] = nearer
+    part[rows, 1 + left] = 1 - nearer
+    part[rows, 2 + left] = nearer
 
 
 def _places(values: pa.Array, column: CategoricalColumn) -> NDArray[np.int64]:
@@ -333,6 +338,6 @@ def _names(column: Column) -> list[str]:
         else:
             names = [f"{column.name}={category}" for category in column.categories]
             names += [f"{column.name}=other"] * (column.unknown == "other")
-    elif isinstance(column, NumericColumn) and column.num_bins:
+    elif isinstance(column, ScaledColumn) and column.num_bins:
         names += [f"{column.name}#{i}" for i in range(column.num_bins)]
     return names + [f"{column.name} missing"] * column.nullable

@@ -22,7 +22,7 @@ def plan_lines(plan: ReleasePlan) -> list[tuple[str, str]]:
         rows.append(("risk", f"{plan.risk.statement} ({reached:.4g})"))
     schema = plan.data_schema
     if schema is not None and schema.table is not None and schema.table.bins:
-        rows.append(("bins of numbers", f"{schema.table.bins} (num_bins in the schema)"))
+        rows.append(("bins of columns", f"{schema.table.bins} (num_bins in the schema)"))
     rows += [("preprocessing", _describe_step(step)) for step in plan.preprocessing]
     for component in mechanism.components:
         label = component.label_noise_multiplier

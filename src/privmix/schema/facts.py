@@ -313,7 +313,7 @@ class Schema(FrozenModel):
         if self.table is not None:
             told["columns"] = len(self.table.columns)
             if bins := self.table.bins:
-                told["bins of numbers"] = bins
+                told["bins of columns"] = bins
         return told | {
             "features": self.num_features,
             "planned records": self.num_records,

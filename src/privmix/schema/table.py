@@ -2,7 +2,7 @@
 
 Every bound and category is a constant known without looking at the private rows. Each column fills
 some coordinates of a vector with a part of norm at most 1, so that a row of C columns has a norm of
-at most sqrt(C), exactly. The constant and each column of numbers with bins add 1 to the square.
+at most sqrt(C), exactly. The constant and each column with bins add 1 to the square.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 _LARGEST_TABLE = 1_000_000
 _MOST_BINS = 1024
-# Numbers have the first of these by default for which there are _PER_SQUARE times its square records for each of
-# their columns: what bins show beyond a line grows slowly with them, and what noise and sampling cost grows fast.
+# Columns have the first of these by default for which there are _PER_SQUARE times its square records for each of
+# them: what bins show beyond a line grows slowly with them, and what noise and sampling cost grows fast.
 # Chosen on parts set aside of six tables of 900 to 30,000 records, at epsilon 0.3 to 8 (docs/how-to/tables.md).
 _USUAL_BINS = (16, 8, 4)
 _PER_SQUARE = 5
@@ -146,18 +146,52 @@ class _Column(FrozenModel):
         return self.value_width + self.nullable
 
 
-class NumericColumn(_Column):
+class ScaledColumn(_Column):
+    """Numbers, times or ranks, scaled to [-1, 1]; bins may stand beside them.
+
+    Attributes:
+        num_bins: Bins beside the scaled value, for effects that do not rise or fall all the way; 0 for none. Their
+            middles divide [-1, 1] evenly, the first and the last on the bounds. A value is shared by the two
+            bins between whose middles it lies, the nearer having more of it: 1 in all. None leaves them to the
+            :class:`privmix.Schema` that the table is a part of (``usual_bins``); a table by itself has none then.
+
+    """
+
+    num_bins: int | None = None
+
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ("num_bins",)
+
+    @model_validator(mode="after")
+    def _check_bins(self) -> ScaledColumn:
+        if self.num_bins not in (None, 0) and not 2 <= self.num_bins <= self.most_bins:
+            few = self.most_bins < 2
+            allowed = "0 for none" if few else f"0 for none, or 2 to {self.most_bins}"
+            _validate.fail(f"{self.name}.num_bins", allowed, self.num_bins)
+        return self
+
+    @property
+    def most_bins(self) -> int:
+        """The largest number of bins that there may be."""
+        return _MOST_BINS
+
+    @property
+    def value_width(self) -> int:
+        """Coordinates of a value that is there: the scaled value, and its bins."""
+        return 1 + (self.num_bins or 0)
+
+    @property
+    def squared_norm(self) -> int:
+        """The largest square of the norm of the column's part of a vector."""
+        return 2 if self.num_bins else 1
+
+
+class NumericColumn(ScaledColumn):
     """Numbers, clamped to [lower, upper] and scaled to [-1, 1].
 
     Attributes:
         lower: What -1 stands for; smaller values are clamped.
         upper: What 1 stands for.
         symbols: Texts that may stand before or after a number and say nothing: currencies, units.
-        num_bins: Bins beside the number, for effects that do not rise or fall all the way; 0 for none. Their
-            middles divide [lower, upper] evenly, the first and the last on the bounds. A value is shared by
-            the two bins between whose middles it lies, the nearer having more of it: 1 in all. None leaves
-            them to the :class:`privmix.Schema` that the table is a part of (``usual_bins``); a table by itself
-            has none then.
         integer: Whether all numbers are whole: synthetic ones are then as well. Vectors do not depend on it.
 
     """
@@ -166,7 +200,6 @@ class NumericColumn(_Column):
     lower: float
     upper: float
     symbols: tuple[str, ...] = ()
-    num_bins: int | None = None
     integer: bool = False
 
     _omitted_if_default: ClassVar[tuple[str, ...]] = ("symbols", "num_bins", "integer")
@@ -188,20 +221,7 @@ class NumericColumn(_Column):
         if self.integer and (beyond or math.floor(self.upper) < math.ceil(self.lower)):
             allowed = "bounds within 2^53 that have a whole number between them"
             _validate.fail(f"{self.name}.integer", allowed, f"{self.lower} to {self.upper}")
-        if self.num_bins not in (None, 0) and not 2 <= self.num_bins <= _MOST_BINS:
-            allowed = f"0 for none, or 2 to {_MOST_BINS}"
-            _validate.fail(f"{self.name}.num_bins", allowed, self.num_bins)
         return self
-
-    @property
-    def value_width(self) -> int:
-        """Coordinates of a value that is there: the number, and its bins."""
-        return 1 + (self.num_bins or 0)
-
-    @property
-    def squared_norm(self) -> int:
-        """The largest square of the norm of the column's part of a vector."""
-        return 2 if self.num_bins else 1
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -209,7 +229,7 @@ class NumericColumn(_Column):
         return self.lower, self.upper
 
 
-class DatetimeColumn(_Column):
+class DatetimeColumn(ScaledColumn):
     """Dates and times, clamped to [earliest, latest] and scaled to [-1, 1].
 
     Both are ISO 8601; a time without a zone is taken to be UTC. Texts are ISO 8601 too, unless
@@ -221,7 +241,7 @@ class DatetimeColumn(_Column):
     latest: str
     format: str | None = None
 
-    _omitted_if_default: ClassVar[tuple[str, ...]] = ("format",)
+    _omitted_if_default: ClassVar[tuple[str, ...]] = ("num_bins", "format")
 
     @model_validator(mode="after")
     def _check_format(self) -> DatetimeColumn:
@@ -311,10 +331,11 @@ class CategoricalColumn(_CategoryColumn):
         return len(self.categories) + (self.unknown == "other")
 
 
-class OrdinalColumn(_CategoryColumn):
+class OrdinalColumn(_CategoryColumn, ScaledColumn):
     """One of a list of categories in order, scaled by its rank to [-1, 1].
 
-    Another category counts as a missing value.
+    Another category counts as a missing value. There are at most as many bins as categories, and of so many each
+    is a category.
     """
 
     type: Literal["ordinal"] = "ordinal"
@@ -325,6 +346,11 @@ class OrdinalColumn(_CategoryColumn):
         if len(self.categories) < 2:
             _validate.fail(f"{self.name}.categories", "at least two, in order", self.categories)
         return self
+
+    @property
+    def most_bins(self) -> int:
+        """As many as categories; none of two, which the rank alone tells apart."""
+        return min(len(self.categories), _MOST_BINS) if len(self.categories) > 2 else 0
 
 
 Column = Annotated[
@@ -402,18 +428,15 @@ class TableSchema(FrozenModel):
         return self
 
     def with_usual_bins(self, num_records: int) -> TableSchema:
-        """Return the table with a number of bins for every column of numbers that leaves it open.
+        """Return the table with a number of bins for every column of numbers, times or ranks that leaves it open.
 
         It follows from public facts alone: how many records are planned, and how many columns there are.
         Random Fourier features bend already, so that they take numbers as they are.
         """
-        left_open = [_leaves_bins_open(column) for column in self.columns]
-        bins = usual_bins(num_records, sum(left_open)) if self.fourier is None else None
-        columns = [
-            column.model_copy(update={"num_bins": bins}) if is_open else column
-            for column, is_open in zip(self.columns, left_open, strict=True)
-        ]
-        return self.model_copy(update={"columns": tuple(columns)})
+        left_open = sum(map(_leaves_bins_open, self.columns))
+        bins = usual_bins(num_records, left_open) if self.fourier is None else None
+        columns = tuple(_with_bins(column, bins) for column in self.columns)
+        return self.model_copy(update={"columns": columns})
 
     @property
     def width(self) -> int:
@@ -422,9 +445,10 @@ class TableSchema(FrozenModel):
 
     @property
     def bins(self) -> str:
-        """How many bins columns of numbers have, for people; empty where none has any."""
-        counts = {column.num_bins for column in self.columns if isinstance(column, NumericColumn)}
-        return " or ".join(str(count) for count in sorted(count or 0 for count in counts) if count)
+        """How many bins columns have, for people; empty where none has any."""
+        counts = {column.num_bins for column in self.columns if isinstance(column, ScaledColumn)}
+        *fewer, most = [str(count) for count in sorted(count for count in counts if count)] or [""]
+        return f"{', '.join(fewer)} or {most}" if fewer else most
 
     @property
     def num_features(self) -> int:
@@ -442,11 +466,17 @@ class TableSchema(FrozenModel):
 
 
 def _leaves_bins_open(column: Column) -> bool:
-    return isinstance(column, NumericColumn) and column.num_bins is None
+    return isinstance(column, ScaledColumn) and column.num_bins is None and column.most_bins > 0
+
+
+def _with_bins(column: Column, bins: int | None) -> Column:
+    if bins is None or not isinstance(column, ScaledColumn) or not _leaves_bins_open(column):
+        return column
+    return column.model_copy(update={"num_bins": min(bins, column.most_bins)})
 
 
 def usual_bins(num_records: int, num_columns: int) -> int | None:
-    """Return how many bins each of some columns of numbers has that state none: 16, 8, 4, or None for none."""
+    """Return how many bins each of some columns has that may have them and state none: 16, 8, 4, or None for none."""
     for bins in _USUAL_BINS:
         per_column = min(num_records / (_PER_SQUARE * bins), _MOST_USUAL) / bins
         if num_columns <= per_column:
