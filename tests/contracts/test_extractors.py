@@ -205,7 +205,7 @@ def test_a_kernel_that_rounds_by_place_gets_batches_of_one():
     assert make_extractor("scattering", size=8)._agreed_batch_size == 32
 
 
-class _Random(_ByPlace):
+class _Masked(_ByPlace):
     """Masks drawn anew at each call, as masked autoencoders have them."""
 
     def _forward(self, batch):
@@ -230,7 +230,7 @@ class _Breaks(_ByPlace):
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        (_Random, "the same each time, got other numbers at the second time"),
+        (_Masked, "the same each time, got other numbers at the second time"),
         (_Maps, r"one vector of an image, .* got shape \(1, 4, 1\)"),
         (_Narrow, "vectors of 4 numbers, as it states, got 3"),
         (_Breaks, "got TypeError: got an unexpected keyword"),

@@ -1,4 +1,4 @@
-"""No module is long, and nothing of six lines or keywords is written twice."""
+"""No module is long, nothing of six lines or keywords is written twice, and no name hides another."""
 
 from __future__ import annotations
 
@@ -72,6 +72,24 @@ def repeated_keywords(files: dict[str, Path]) -> list[str]:
     ]
 
 
+def redefined(files: dict[str, Path]) -> list[str]:
+    """Tell which functions and classes hide earlier ones of the same name: a test that is hidden does not run."""
+    found = []
+    for name, path in files.items():
+        scopes = [
+            n for n in ast.walk(syntax_tree(path)) if isinstance(n, ast.Module | ast.ClassDef)
+        ]
+        for scope in scopes:
+            seen = set()
+            for node in scope.body:
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                    means = {ast.unparse(decorator) for decorator in node.decorator_list}
+                    if node.name in seen and not means & {"overload", f"{node.name}.setter"}:
+                        found.append(f"{name}:{node.lineno}: {node.name}")
+                    seen.add(node.name)
+    return found
+
+
 def test_no_module_is_long():
     counts = {name: len(path.read_text().splitlines()) for name, path in sources().items()}
     assert [f"{name}: {count}" for name, count in counts.items() if count > MOST_LINES] == []
@@ -79,6 +97,18 @@ def test_no_module_is_long():
 
 def test_no_block_of_lines_stands_twice():
     assert repeated_blocks(sources()) == []
+
+
+def test_no_name_is_given_twice():
+    tests = Path(__file__).parents[1]
+    files = {path.relative_to(tests).as_posix(): path for path in sorted(tests.rglob("*.py"))}
+    assert redefined(sources() | files) == []
+
+
+def test_a_name_given_twice_is_found(tmp_path):
+    path = tmp_path / "one.py"
+    path.write_text("class A:\n    @mark\n    def f(self): ...\n    @mark\n    def f(self): ...\n")
+    assert redefined({"one.py": path}) == ["one.py:5: f"]
 
 
 def test_no_calls_pass_the_same_keywords():
