@@ -66,3 +66,16 @@ def test_many_bins_take_seconds():
     density = Density.of_bins(shares)
     assert len(density.points) == 2 * 1023 + 1
     np.testing.assert_allclose(shares_of(density, 1024), shares, atol=1e-3)
+
+
+@pytest.mark.parametrize("bins", [4, 8, 16])
+def test_bins_that_say_nothing_new_leave_what_is_expected(bins):
+    numbers = np.clip(np.random.default_rng(0).normal(0.1, 0.2, 5000), -1, 1)
+    expected = Density.of_numbers(numbers, np.ones(5000), bins)
+    assert expected.masses.sum() == pytest.approx(1)
+    assert expected.masses @ expected.points == pytest.approx(numbers.mean(), abs=0.01)
+    shares = shares_of(expected, bins)
+    found, alone = Density.of_bins(np.array(shares), expected), Density.of_bins(np.array(shares))
+    assert shares_of(found, bins) == pytest.approx(shares, abs=1e-3)
+    off, off_alone = (np.abs(one.masses - expected.masses).sum() for one in (found, alone))
+    assert off < 0.7 * off_alone

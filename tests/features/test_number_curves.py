@@ -99,7 +99,57 @@ def test_a_curve_is_drawn_to_that_of_all_by_what_may_be_noise():
     half = spread(8 * apart**2 / (2 * 2 * 8) * present**2)
     assert most > 0.02
     assert 0.2 * most < half < 0.8 * most
-    assert spread(8 * apart**2 / (2 * 8) * present**2) < 1e-9
+    assert spread(2 * 8 * apart**2 / (2 * 8) * present**2) < 1e-9
+
+
+def drawn_numbers(column, numbers, variance, seed=6):
+    """Decode vectors with the mean and the covariance of those of some numbers, and nothing of their shape."""
+    (name,) = (column.name,)
+    extractor = TabularExtractor(TableSchema(columns=[column]))
+    known = extractor.transform(pd.DataFrame({name: numbers})).astype(np.float64)
+    rng = np.random.default_rng(seed)
+    mean = known.mean(axis=0) + rng.normal(0, np.sqrt(variance), known.shape[1])
+    values = mean + rng.multivariate_normal(np.zeros(len(mean)), np.cov(known.T), 4000)
+    groups, noise = np.zeros(4000, dtype=np.int64), np.array([variance])
+    (curve,) = number_curves(
+        column, values, groups, np.full(4000, 1 / 4000), np.ones(4000, dtype=bool), noise
+    )
+    return known[:, 0], np.interp(values[:, 0], *curve)
+
+
+@pytest.mark.parametrize("bins", [4, 8, 16])
+@pytest.mark.parametrize("stddev", [0.01, 0.03])
+def test_numbers_that_are_all_in_one_part_of_wide_bounds_keep_their_spread(bins, stddev):
+    """Bins alone would spread them over all that is between two middles."""
+    column = {"type": "numeric", "name": "x", "lower": 0, "upper": 1, "nullable": False}
+    column = TableSchema(columns=[{**column, "num_bins": bins}]).columns[0]
+    known, found = drawn_numbers(column, np.random.default_rng(0).normal(0.42, stddev, 3000), 0.0)
+    assert found.mean() == pytest.approx(known.mean(), abs=0.02)
+    assert found.std() < 1.6 * known.std() + 0.04
+    assert found.std() > 0.6 * known.std()
+
+
+def test_shares_that_noise_hides_leave_the_spread_that_the_number_itself_shows():
+    """Of 20 draws of noise; bins alone would put as much into each that is empty as noise may hide there."""
+    column = table(nullable=False).columns[0]
+    numbers = np.random.default_rng(1).normal(2.5, 0.5, 3000)
+    spreads = []
+    for seed in range(20):
+        known, found = drawn_numbers(column, numbers, 0.05**2, seed)
+        spreads.append(found.std() / known.std())
+    assert np.mean(spreads) < 1.7
+
+
+def test_ranks_are_not_drawn_to_a_bell_curve_by_noise():
+    categories, shares = list("abcde"), [0.4, 0.02, 0.04, 0.04, 0.5]
+    column = {"type": "ordinal", "name": "r", "categories": categories, "nullable": False}
+    column = TableSchema(columns=[{**column, "num_bins": 5}]).columns[0]
+    texts = np.random.default_rng(2).choice(categories, 3000, p=shares)
+    found = np.mean([
+        np.bincount(np.rint((drawn_numbers(column, texts, 0.1**2, seed)[1] + 1) * 2).astype(int), minlength=5)
+        for seed in range(20)
+    ], axis=0) / 4000  # fmt: skip
+    assert found[[0, 4]] == pytest.approx([0.4, 0.5], abs=0.1)
 
 
 def test_numbers_of_tied_coordinates_are_in_the_middle():

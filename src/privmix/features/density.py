@@ -18,6 +18,9 @@ _POINTS = 1536  # in all, but at least 2 and at most 24 between the middles of t
 _HEAP = 0.05
 # No bin is taken to be emptier than this: a noisy share of 0 says less than that nobody is there.
 _LEAST_SHARE = 1e-5
+_LOOSE = (
+    0.35  # of what weighs by default, beside what is expected: bins may say that it is otherwise
+)
 _PENALTY = 1e-9
 
 
@@ -36,14 +39,25 @@ class Density:
     masses: Vector
 
     @classmethod
-    def of_bins(cls, shares: Vector) -> Self:
-        """Return the density of greatest entropy whose bins have the given shares.
+    def of_numbers(cls, numbers: Vector, weights: Vector, num_bins: int) -> Self:
+        """Return how numbers from -1 to 1 lie, each with its weight, on the points that bins have."""
+        _, base = _tents(num_bins)
+        at = np.rint((numbers + 1) / 2 * (len(base) - 1)).astype(np.int64)
+        masses = np.bincount(at, weights / weights.sum(), len(base)).astype(np.float64)
+        return cls(np.linspace(-1.0, 1.0, len(base)), masses)
+
+    @classmethod
+    def of_bins(cls, shares: Vector, expected: Density | None = None) -> Self:
+        """Return the density whose bins have the given shares and that is nearest to what is expected.
 
         A number is shared by the two bins around it (``ScaledColumn.num_bins``), so that shares are means of
-        tents, and the density is the exponential of a line between the middles of any two bins (Jaynes, 1957).
+        tents. Of all densities with these means the one of least relative entropy (Csiszar, 1975) is the
+        expected one times the exponential of a line between the middles of any two bins. Where nothing is
+        expected, that is the one of greatest entropy (Jaynes, 1957).
 
         Args:
             shares: (J,) shares through noise; those below 0 are empty.
+            expected: How numbers lie as far as bins do not say otherwise, on the points of as many bins.
 
         """
         held = np.maximum(shares, 0.0)
@@ -52,6 +66,8 @@ class Density:
         held = np.maximum(held / held.sum(), _LEAST_SHARE)
         held /= held.sum()
         tents, base = _tents(len(held))
+        if expected is not None:
+            base = (1 - _LOOSE) * expected.masses + _LOOSE * base
         log_base = np.log(base)
 
         def loss(heights: Vector) -> tuple[float, Vector]:

@@ -17,6 +17,8 @@ Indices = NDArray[np.int64]
 # Coordinates, rising, and the numbers between -1 and 1 that they lead to: a line between any two, and beyond the last
 # no further.
 Curve = tuple[Vector, Vector]
+# A curve, and how the numbers lie that it leads to.
+Law = tuple[Curve, Density]
 
 # Coordinates are 0 where no value is: their mean is divided by the share that has one, but not by less.
 _LEAST_PRESENT = 0.05
@@ -30,6 +32,8 @@ _LEAST_SUM = 0.5
 _QUANTILES = 401
 _MOST_TILT = 60.0
 _LEAST_BIN = 1e-5
+# What is known of a group, or of all, errs as well as its noise says, and so does the guess that it is drawn to.
+_DOUBT = 2.0
 _HIDDEN = 0.3  # of the noise's standard deviation: more moved numbers, less left logistic regression astray
 _TINY = 1e-12
 
@@ -44,10 +48,11 @@ def number_curves(
 ) -> tuple[Curve, ...]:
     """Return curves for the numbers of a column: one for all groups, or one for each.
 
-    Without bins a line does, the same for all, so that what is larger in one group stays so. With bins, numbers
-    lie as these say (``Density``; ranks of as many categories have their shares), in each group where they tell
-    more than noise would: bins' shares there are drawn towards those that the curve for all gives the group,
-    as far as noise may be what sets them apart (James & Stein, 1961).
+    Without bins a line does, the same for all, so that what is larger in one group stays so. With bins,
+    numbers lie as these say, as near to what the line gives as they can (``Density``), and those of a group as
+    near to those of all; ranks of as many categories have their shares. Bins' shares are drawn towards those
+    that the line gives all, and that the curve for all gives a group, as far as noise may be what sets them
+    apart (James & Stein, 1961).
 
     Args:
         column: The column, of numbers, times or ranks.
@@ -59,31 +64,49 @@ def number_curves(
 
     """
     means = weights @ values
+    line = _straight(*_line(values[:, 0], weights, weights * there))
     binned = isinstance(column, ScaledColumn) and column.num_bins
     if not (binned and means[1:].sum() > _LEAST_SUM and (weights * there).any()):
-        return (_straight(*_line(values[:, 0], weights, weights * there)),)
-    assert isinstance(column, ScaledColumn)
+        return (line,)
+    assert isinstance(column, ScaledColumn) and column.num_bins
+    numbers = np.interp(values[:, 0], *line)
+    guess = line, Density.of_numbers(numbers, weights * there, column.num_bins)
     together = float(np.bincount(groups, weights, len(noise)) ** 2 @ noise)
-    common = _bent(values[:, 0], weights * there, _shares(means, column, together), column)
+    # That shares of categories follow a bell curve is no guess.
+    doubt = 0.0 if _is_whole(column) else _DOUBT
+    common = _drawn(guess, values, weights * there, means, together, column, doubt)
     if len(noise) == 1:
-        return (common,)
+        return (common[0],)
     curves = []
     for group, variance in enumerate(noise):
         mine = (groups == group) & (weights > 0)
-        curve = common
+        law = common
         if (mine & there).any():
-            own, share = values[mine], weights[mine] * there[mine] / weights[mine & there].sum()
-            expected = share @ _tents(np.interp(own[:, 0], *common), column)
-            found = own.mean(axis=0)
-            apart = _shares(found, column, variance) - expected
-            # Twice, since shares of drawn vectors err as well; and they are of those that have a value.
-            present = max(float(found[1 : column.value_width].sum()), _LEAST_PRESENT)
-            noise_there = 2 * len(apart) * variance / present**2
-            kept = 1 - noise_there / max(float(apart @ apart), _TINY)
-            if kept > 0:
-                curve = _bent(own[:, 0], share, expected + kept * apart, column)
-        curves.append(curve)
+            own, share = values[mine], weights[mine] * there[mine]
+            law = _drawn(common, own, share, own.mean(axis=0), variance, column, _DOUBT)
+        curves.append(law[0])
     return tuple(curves)
+
+
+def _drawn(
+    guess: Law,
+    values: Matrix,
+    share: Vector,
+    means: Vector,
+    variance: float,
+    column: ScaledColumn,
+    doubt: float,
+) -> Law:
+    """Return what bins say of vectors with a value, each with its share, drawn to a guess as far as noise may part them."""
+    share = share / share.sum()
+    expected = share @ _tents(np.interp(values[:, 0], *guess[0]), column)
+    apart = _shares(means, column, variance) - expected
+    present = max(float(means[1 : column.value_width].sum()), _LEAST_PRESENT)
+    noise = doubt * len(apart) * variance / present**2
+    kept = 1 - noise / max(float(apart @ apart), _TINY)
+    if kept <= 0:
+        return guess
+    return _bent(values[:, 0], share, expected + kept * apart, column, guess[1])
 
 
 def bin_noise(schema: TableSchema, vectors: Matrix, groups: Indices, num_groups: int) -> Vector:
@@ -153,16 +176,24 @@ def _tents(numbers: Vector, column: ScaledColumn) -> Matrix:
     return np.asarray(np.maximum(1 - apart, 0.0))
 
 
-def _bent(values: Vector, share: Vector, bins: Vector, column: ScaledColumn) -> Curve:
+def _is_whole(column: ScaledColumn) -> bool:
+    """Tell whether each bin is a category."""
+    return isinstance(column, OrdinalColumn) and len(column.categories) == column.num_bins
+
+
+def _bent(
+    values: Vector, share: Vector, bins: Vector, column: ScaledColumn, expected: Density
+) -> Law:
     """Return a curve that takes coordinates, each with its share, to numbers that lie as their bins say."""
     places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-    found = np.quantile(values, places, weights=share / share.sum(), method="inverted_cdf")
-    if isinstance(column, OrdinalColumn) and len(column.categories) == len(bins):
+    found = np.quantile(values, places, weights=share, method="inverted_cdf")
+    if _is_whole(column):
         numbers = _middles(column)[np.searchsorted(np.cumsum(bins)[:-1], places)]
     else:
-        numbers = Density.of_bins(bins).quantiles(places)
+        expected = Density.of_bins(bins, expected)
+        numbers = expected.quantiles(places)
     coordinates, tied = np.unique(found, return_inverse=True)
-    return coordinates, np.bincount(tied, numbers) / np.bincount(tied)
+    return (coordinates, np.bincount(tied, numbers) / np.bincount(tied)), expected
 
 
 def _straight(offset: float, slope: float) -> Curve:
