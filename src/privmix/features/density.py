@@ -40,10 +40,10 @@ class Density:
 
     @classmethod
     def of_numbers(cls, numbers: Vector, weights: Vector, num_bins: int) -> Self:
-        """Return how numbers from -1 to 1 lie, each with its weight, on the points that bins have."""
+        """Return how numbers from -1 to 1 lie, each with its weight (1 in all), on the points that bins have."""
         _, base = _tents(num_bins)
         at = np.rint((numbers + 1) / 2 * (len(base) - 1)).astype(np.int64)
-        masses = np.bincount(at, weights / weights.sum(), len(base)).astype(np.float64)
+        masses = np.bincount(at, weights, len(base)).astype(np.float64)
         return cls(np.linspace(-1.0, 1.0, len(base)), masses)
 
     @classmethod

@@ -34,7 +34,10 @@ _MOST_TILT = 60.0
 _LEAST_BIN = 1e-5
 # What is known of a group, or of all, errs as well as its noise says, and so does the guess that it is drawn to.
 _DOUBT = 2.0
-_HIDDEN = 0.3  # of the noise's standard deviation: more moved numbers, less left logistic regression astray
+# A learner that has hardly seen a bin may think anything of it. So none has less than this of the noise's standard
+# deviation, but for the second share at most, which is some of a few thousand records.
+_HIDDEN = 0.3
+_MOST_HIDDEN = 0.002
 _TINY = 1e-12
 
 
@@ -69,12 +72,12 @@ def number_curves(
     if not (binned and means[1:].sum() > _LEAST_SUM and (weights * there).any()):
         return (line,)
     assert isinstance(column, ScaledColumn) and column.num_bins
-    numbers = np.interp(values[:, 0], *line)
-    guess = line, Density.of_numbers(numbers, weights * there, column.num_bins)
+    share = weights * there / (weights * there).sum()
     together = float(np.bincount(groups, weights, len(noise)) ** 2 @ noise)
+    guess = _guessed(line, values[:, 0], share, together, column)
     # That shares of categories follow a bell curve is no guess.
     doubt = 0.0 if _is_whole(column) else _DOUBT
-    common = _drawn(guess, values, weights * there, means, together, column, doubt)
+    common = _drawn(guess, values, share, means, together, column, doubt)
     if len(noise) == 1:
         return (common[0],)
     curves = []
@@ -83,9 +86,22 @@ def number_curves(
         law = common
         if (mine & there).any():
             own, share = values[mine], weights[mine] * there[mine]
+            share /= share.sum()
             law = _drawn(common, own, share, own.mean(axis=0), variance, column, _DOUBT)
         curves.append(law[0])
     return tuple(curves)
+
+
+def _guessed(
+    line: Curve, values: Vector, share: Vector, variance: float, column: ScaledColumn
+) -> Law:
+    """Return what a line says, but for a little in each bin."""
+    assert column.num_bins
+    numbers = np.interp(values, *line)
+    bins = np.maximum(share @ _tents(numbers, column), _least_share(variance))
+    density = Density.of_numbers(numbers, share, column.num_bins)
+    curve, _ = _bent(values, share, bins / bins.sum(), column, density)
+    return curve, density
 
 
 def _drawn(
@@ -98,7 +114,6 @@ def _drawn(
     doubt: float,
 ) -> Law:
     """Return what bins say of vectors with a value, each with its share, drawn to a guess as far as noise may part them."""
-    share = share / share.sum()
     expected = share @ _tents(np.interp(values[:, 0], *guess[0]), column)
     apart = _shares(means, column, variance) - expected
     present = max(float(means[1 : column.value_width].sum()), _LEAST_PRESENT)
@@ -143,14 +158,14 @@ def _rules(column: ScaledColumn) -> tuple[Matrix, Vector]:
 def _shares(means: Vector, column: ScaledColumn, variance: float) -> Vector:
     """Return shares of the bins, all above 0, that add up to 1, from means of all coordinates with noise of a variance.
 
-    Means are moved to where the rules hold, as little as need be. No share is less than what noise may hide: a
-    learner that has hardly seen a bin may think anything of it. Then they are tilted so that the mean number stays.
+    Means are moved to where the rules hold, as little as need be. No share is less than what noise may hide. Then
+    they are tilted so that the mean number stays.
     """
     rules, due = _rules(column)
     held = means - rules.T @ np.linalg.solve(rules @ rules.T, rules @ means - due)
     bins, middles = held[1 : column.value_width], _middles(column)
     mean = float(np.clip(held[0] / max(float(bins.sum()), _LEAST_PRESENT), -_INNER, _INNER))
-    kept = np.maximum(bins, max(_HIDDEN * np.sqrt(variance), _LEAST_BIN))
+    kept = np.maximum(bins, _least_share(variance))
 
     def tilted(slope: float) -> Vector:
         found = kept * np.exp(slope * middles - abs(slope))
@@ -162,6 +177,10 @@ def _shares(means: Vector, column: ScaledColumn, variance: float) -> Vector:
     if excess(-_MOST_TILT) > 0 or excess(_MOST_TILT) < 0:
         return tilted(0.0)
     return tilted(cast(float, brentq(excess, -_MOST_TILT, _MOST_TILT)))
+
+
+def _least_share(variance: float) -> float:
+    return float(np.clip(_HIDDEN * np.sqrt(variance), _LEAST_BIN, _MOST_HIDDEN))
 
 
 def _middles(column: ScaledColumn) -> Vector:
