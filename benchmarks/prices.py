@@ -21,7 +21,7 @@ from sklearn.metrics import r2_score
 import privmix
 from privmix.features.tabular import TabularExtractor
 from privmix.schema import TableSchema
-from tables import DELTA, READERS, SCHEMAS
+from tables import DELTA, READERS, SCHEMAS, state_bins
 
 CUTS = ["Fair", "Good", "Very Good", "Premium", "Ideal"]
 SYNTHETIC = 10_000
@@ -34,9 +34,7 @@ def schema_of(num_records: int, num_bins: int | None, constant: bool) -> privmix
         for column in json.loads(SCHEMAS.read_text())["diamonds"]["table"]["columns"]
         if column["name"] != "price"
     ]
-    for column in columns:
-        if column["type"] == "numeric" and num_bins is not None:
-            column["num_bins"] = num_bins
+    state_bins(columns, num_bins)
     columns.append({"name": "cut", "type": "categorical", "categories": CUTS})
     return privmix.Schema(
         classes=["price"],

@@ -105,6 +105,15 @@ READERS: dict[str, tuple[str, Callable[[], pd.DataFrame]]] = {
 }
 
 
+def state_bins(columns: list[dict[str, Any]], num_bins: int | None) -> None:
+    """State bins of numbers and ranks, these no more than categories; None leaves them to the schema's rule."""
+    for column in columns if num_bins is not None else ():
+        if column["type"] == "numeric":
+            column["num_bins"] = num_bins
+        if column["type"] == "ordinal":
+            column["num_bins"] = min(num_bins, len(column["categories"]))
+
+
 def load(
     name: str, development: bool, num_bins: int | None = None, num_records: int | None = None
 ) -> Table:
@@ -116,9 +125,7 @@ def load(
         test, order = order[:cut], order[cut:]
     order = order[:num_records]
     stated = json.loads(SCHEMAS.read_text())[name]
-    for column in stated["table"]["columns"] if num_bins is not None else ():
-        if column["type"] == "numeric":
-            column["num_bins"] = num_bins
+    state_bins(stated["table"]["columns"], num_bins)
     schema = privmix.Schema.from_json(json.dumps({**stated, "num_records": len(order)}))
     labels = frame[label].str.strip().str.rstrip(".").to_numpy()
     return Table(schema, frame.iloc[order], labels[order], frame.iloc[test], labels[test])
@@ -276,7 +283,7 @@ def main() -> None:
     parser.add_argument(
         "--num-bins",
         type=int,
-        help="bins of every column of numbers, 0 for none [by the schema's rule]",
+        help="bins of every column of numbers or ranks, 0 for none [by the schema's rule]",
     )
     parser.add_argument("--num-records", type=int, help="release no more than these [all]")
     parser.add_argument("--development", action="store_true")

@@ -129,16 +129,24 @@ class TestBins:
         assert not Schema(**facts, table=fourier).table.bins
 
     def test_times_have_as_many_as_numbers_and_ranks_no_more_than_categories(self):
+        """Ranks of up to 16 categories have a bin each where records would bear so many of one column."""
         ranks = [
             {"name": f"r{count}", "type": "ordinal", "categories": list(range(count))}
-            for count in (2, 3, 8, 20)
+            for count in (2, 3, 8, 9, 20)
         ]
         day = {"name": "d", "type": "datetime", "earliest": "2020-01-01", "latest": "2021-01-01"}
         table = {"columns": [*numbers(1), *ranks, day]}
-        schema = Schema(classes=[0, 1], num_records=2_000, table=table)
-        found = [column.num_bins for column in schema.table.columns]
-        assert found == [8, None, 3, 8, 8, 8]  # 1,600 to 6,400 records bear 8 of five columns
-        assert "bins of columns: 3 or 8" in repr(schema)
+
+        def bins(num_records):
+            schema = Schema(classes=[0, 1], num_records=num_records, table=table)
+            return schema, [column.num_bins for column in schema.table.columns]
+
+        schema, found = bins(1_500)
+        assert found == [8, None, 3, 8, 9, 8, 8]  # 960 to 3,840 records bear 8 of three columns
+        assert "bins of columns: 3, 8 or 9" in repr(schema)
+        assert bins(350)[1] == [4, None, 3, 8, None, 4, 4]
+        assert bins(100)[1] == [None, None, 3, None, None, None, None]
+        assert bins(79)[1] == [None] * 7
 
     def test_a_width_that_is_stated_says_how_many_there_are(self):
         """So that a schema stays what it was, whatever the rule becomes."""

@@ -58,16 +58,16 @@ def stopped_by_signals() -> Iterator[None]:
     try:
         yield
     finally:
-        if before:
+        if before and signal.getsignal(signal.SIGALRM) is not before[signal.SIGALRM]:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for known, handler in before.items():
             signal.signal(known, handler)
 
 
 def _is_stopping() -> bool:
-    """Whether some code handles a :class:`Stopped` now, or what has come up meanwhile."""
+    """Whether some code handles a :class:`Stopped` now, or what has come up meanwhile; or a generator ends."""
     error = sys.exception()
-    while error is not None and not isinstance(error, Stopped):
+    while error is not None and not isinstance(error, Stopped | GeneratorExit):
         error = error.__context__
     return error is not None
 

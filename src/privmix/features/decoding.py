@@ -109,8 +109,8 @@ class TableDecoder:
 
     A category is the one of largest coordinate, after biases that give every category the share that
     its coordinate has on average, within each group of records: coordinates of one-hot columns average
-    to shares, the largest coordinate alone would favour the frequent. Numbers that have bins lie as the bins'
-    shares say. Others, and dates, are clamped, after a shift and a stretch with which clamped ones have the
+    to shares, the largest coordinate alone would favour the frequent. Numbers, times and ranks that have bins lie as
+    the bins' shares say. Others are clamped, after a shift and a stretch with which clamped ones have the
     mean and the spread that the vectors have.
     A value beyond the categories (``other``) has no text, so that one of the categories stands in.
 

@@ -95,12 +95,13 @@ def number_curves(
 def _guessed(
     line: Curve, values: Vector, share: Vector, variance: float, column: ScaledColumn
 ) -> Law:
-    """Return what a line says, but for a little in each bin."""
+    """Return what a line says, but for a little in each bin that leaves the mean."""
     assert column.num_bins
     numbers = np.interp(values, *line)
     bins = np.maximum(share @ _tents(numbers, column), _least_share(variance))
+    bins = _tilted(bins, float(share @ numbers), column)
     density = Density.of_numbers(numbers, share, column.num_bins)
-    curve, _ = _bent(values, share, bins / bins.sum(), column, density)
+    curve, _ = _bent(values, share, bins, column, density)
     return curve, density
 
 
@@ -163,12 +164,17 @@ def _shares(means: Vector, column: ScaledColumn, variance: float) -> Vector:
     """
     rules, due = _rules(column)
     held = means - rules.T @ np.linalg.solve(rules @ rules.T, rules @ means - due)
-    bins, middles = held[1 : column.value_width], _middles(column)
+    bins = held[1 : column.value_width]
     mean = float(np.clip(held[0] / max(float(bins.sum()), _LEAST_PRESENT), -_INNER, _INNER))
-    kept = np.maximum(bins, _least_share(variance))
+    return _tilted(np.maximum(bins, _least_share(variance)), mean, column)
+
+
+def _tilted(bins: Vector, mean: float, column: ScaledColumn) -> Vector:
+    """Return shares that add up to 1 and whose mean number is the given one, as far as there are such."""
+    middles = _middles(column)
 
     def tilted(slope: float) -> Vector:
-        found = kept * np.exp(slope * middles - abs(slope))
+        found = bins * np.exp(slope * middles - abs(slope))
         return np.asarray(found / found.sum())
 
     def excess(slope: float) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeGuard
 
 from pydantic import Field, field_validator, model_validator
 
@@ -430,12 +430,15 @@ class TableSchema(FrozenModel):
     def with_usual_bins(self, num_records: int) -> TableSchema:
         """Return the table with a number of bins for every column of numbers, times or ranks that leaves it open.
 
-        It follows from public facts alone: how many records are planned, and how many columns there are.
+        It follows from public facts alone: how many records are planned, and how many columns there are. Ranks of
+        up to 16 categories have a bin for each, as far as the records would bear so many of a single column.
         Random Fourier features bend already, so that they take numbers as they are.
         """
-        left_open = sum(map(_leaves_bins_open, self.columns))
-        bins = usual_bins(num_records, left_open) if self.fourier is None else None
-        columns = tuple(_with_bins(column, bins) for column in self.columns)
+        if self.fourier is not None:
+            return self
+        bins = usual_bins(num_records, sum(map(_leaves_bins_open, self.columns)))
+        most = usual_bins(num_records, 1) or 0
+        columns = tuple(_with_bins(column, bins, most) for column in self.columns)
         return self.model_copy(update={"columns": columns})
 
     @property
@@ -465,14 +468,25 @@ class TableSchema(FrozenModel):
         return math.sqrt(mapped + self.constant)
 
 
+def _is_short(column: Column) -> TypeGuard[OrdinalColumn]:
+    """Tell whether a column has ranks of so few categories that each may be a bin: fewer bins hardly show shares."""
+    return isinstance(column, OrdinalColumn) and column.most_bins <= _USUAL_BINS[0]
+
+
 def _leaves_bins_open(column: Column) -> bool:
-    return isinstance(column, ScaledColumn) and column.num_bins is None and column.most_bins > 0
+    return isinstance(column, ScaledColumn) and column.num_bins is None and not _is_short(column)
 
 
-def _with_bins(column: Column, bins: int | None) -> Column:
-    if bins is None or not isinstance(column, ScaledColumn) or not _leaves_bins_open(column):
-        return column
-    return column.model_copy(update={"num_bins": min(bins, column.most_bins)})
+def _with_bins(column: Column, bins: int | None, most: int) -> Column:
+    """State the bins of a column that leaves them open: a number of them, or one for each category, of which there may
+    be so many.
+    """
+    if _is_short(column):
+        if column.num_bins is None and 0 < column.most_bins <= most:
+            return column.model_copy(update={"num_bins": column.most_bins})
+    elif isinstance(column, ScaledColumn) and column.num_bins is None:
+        return column.model_copy(update={"num_bins": bins})
+    return column
 
 
 def usual_bins(num_records: int, num_columns: int) -> int | None:
