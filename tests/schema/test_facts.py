@@ -155,3 +155,25 @@ class TestBins:
         assert Schema(**facts, num_features=9).table.bins == "8"
         with pytest.raises(InvalidInputError, match="num_features.*9.*5"):
             Schema(**facts, num_features=5)
+
+
+@pytest.mark.parametrize(
+    ("form", "earliest", "latest", "wrong"),
+    [
+        ("%d.%m.%y", "1969-01-01", "2068-12-31", None),
+        ("%d.%m.%y", "1910-01-01", "2024-01-01", "earliest"),
+        ("%d.%m.%y", "1990-01-01", "2070-01-01", "latest"),
+        ("%d.%m.%Y", "1910-01-01", "2100-01-01", None),
+    ],
+)
+def test_a_format_tells_each_day_between_the_bounds(form, earliest, latest, wrong):
+    """Two digits of a year mean one century: others would silently be days of that, clamped."""
+    column = {"name": "born", "type": "datetime", "earliest": earliest, "latest": latest}
+    table = {"columns": [{**column, "format": form}]}
+    if wrong is None:
+        assert Schema(classes=[0, 1], num_records=10, table=table).table is not None
+    else:
+        with pytest.raises(
+            InvalidInputError, match=f"born.{wrong}: expected a day that {form} tells"
+        ):
+            Schema(classes=[0, 1], num_records=10, table=table)

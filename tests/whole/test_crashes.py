@@ -390,6 +390,7 @@ def stopped(process: subprocess.Popen, signum: int, ready) -> tuple[int, str]:
 
 
 SIGNALS = [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+NOTHING = "nothing was begun, and what an earlier run has left stays as it was"
 PLAN = ["plan", "--schema", "schema.json", "--epsilon", "1", "--delta", "1e-5"]
 
 
@@ -469,7 +470,7 @@ _common.read_text = wait
         process = command(*PLAN, before=before, reached=tmp_path / "x")
         found, line = stopped(process, signum, (tmp_path / "x").exists)
         assert found == status
-        assert line == f"error: {word}: nothing is left behind that another run would go on from"
+        assert line == f"error: {word}: {NOTHING}"
 
     @pytest.mark.parametrize(("signum", "status", "word"), SIGNALS)
     def test_where_what_the_signal_raises_is_swallowed(self, tmp_path, signum, status, word):
@@ -503,7 +504,7 @@ _common.read_text = work
         process = command(*PLAN, before=before, reached=tmp_path / "x")
         found, line = stopped(process, signum, (tmp_path / "x").exists)
         assert found == status
-        assert line == f"error: {word}: nothing is left behind that another run would go on from"
+        assert line == f"error: {word}: {NOTHING}"
         assert {path.name for path in tmp_path.iterdir()} == {"x", "x.swallowed", "x.ended"}
 
 

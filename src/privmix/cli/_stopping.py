@@ -75,4 +75,4 @@ def _is_stopping() -> bool:
 def what_is_left(error: BaseException) -> str:
     """Return what parts of the command have noted of what they keep, and how to go on."""
     notes = getattr(error, "__notes__", ())
-    return "; ".join(notes) or "nothing is left behind that another run would go on from"
+    return "; ".join(notes) or "nothing was begun, and what an earlier run has left stays as it was"

@@ -269,6 +269,24 @@ class DatetimeColumn(ScaledColumn):
             _validate.fail(f"{self.name}.latest", f"a time after {self.earliest}", self.latest)
         return self
 
+    @model_validator(mode="after")
+    def _check_written(self) -> DatetimeColumn:
+        """Refuse a format in which a bound, and so maybe a value, would be read as another day than was written."""
+        for key, seconds in zip(("earliest", "latest"), self.limits, strict=True):
+            day = datetime.fromtimestamp(seconds, UTC)
+            try:
+                same = self.format is None or (
+                    datetime.strptime(day.strftime(self.format), self.format).date() == day.date()
+                )
+            except ValueError:
+                same = False
+            if not same:
+                allowed = (
+                    f"a day that {self.format} tells: %y knows 1969 to 2068 alone, %Y four digits"
+                )
+                _validate.fail(f"{self.name}.{key}", allowed, getattr(self, key))
+        return self
+
     @property
     def limits(self) -> tuple[float, float]:
         """What -1 and 1 stand for, in seconds since 1970."""
