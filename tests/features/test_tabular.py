@@ -635,7 +635,7 @@ class TestToPandas:
         assert "on_bad_record" not in str(found.value)
 
     def test_a_missing_column_is_named(self):
-        with pytest.raises(InvalidInputError, match="got 'job'"):
+        with pytest.raises(InvalidInputError, match="expected a column 'job'"):
             TabularExtractor(CODES).to_pandas(CODED.drop(columns="job"))
 
     def test_a_blank_record_has_nothing_but_where_it_must(self):

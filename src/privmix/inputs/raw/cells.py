@@ -94,8 +94,10 @@ def read_cells(table: pa.Table | Rows, schema: TableSchema) -> Cells:
     bad: dict[int, BadRecord] = {}
     for column in schema.columns:
         if column.name not in table.column_names:
-            shown = ", ".join(table.column_names[:8])
-            _validate.fail("columns", f"the table's columns: {shown}", repr(column.name))
+            names = table.column_names
+            shown = ", ".join(names[:8]) + ", ..." * (len(names) > 8)
+            allowed = f"a column {column.name!r}, as the schema has it"
+            _validate.fail("columns", allowed, f"only {shown}" if names else "none")
         read = _read_column(table[column.name], column, schema.format)
         columns[column.name] = read
         for row, problem in read.wrong.items():
