@@ -143,7 +143,7 @@ def test_texts_are_read_as_declared(tmp_path):
     """Through ``extract``, whose extractor is told by a stand-in: the reader is what is looked at."""
     from privmix.cli._raw import RawFlags, SourceFacts, open_raw
     from privmix.inputs.extractor import ExtractorIdentity
-    from privmix.schema.table import TextFormat
+    from privmix.schema.text_format import TextFormat
 
     class Texts:
         kind = "text"

@@ -107,6 +107,7 @@ TOGETHER = {
     "running/finished": "features/test_extraction.py",
     "running/ledger_account": "running/test_ledger.py",
     "schema/table": "features/test_tabular.py",
+    "schema/text_format": "cli/test_formats.py",
     "spending": "cli/test_ledger.py",
     # Models, forms and files of records are tested by the records that are drawn.
     "synthesis/file": "synthesis/test_synthesizer.py",

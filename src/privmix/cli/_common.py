@@ -25,7 +25,7 @@ from privmix.foreign.files import MOST_JSON_BYTES, read_file
 from privmix.mechanism import DESIGNS
 from privmix.running.durable import put_in_place
 from privmix.schema import Schema
-from privmix.schema.table import PLAIN, TextFormat
+from privmix.schema.text_format import PLAIN, TextFormat
 
 if TYPE_CHECKING:
     from privmix.inputs.extractor import Extractor

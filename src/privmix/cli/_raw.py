@@ -15,7 +15,7 @@ from privmix.cli._common import ERR, progress_bar, refuse_without, status_line
 from privmix.inputs.delimited import is_delimited, readable, suffix_of
 from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares
 from privmix.schema import Schema
-from privmix.schema.table import PLAIN, TextFormat
+from privmix.schema.text_format import PLAIN, TextFormat
 
 if TYPE_CHECKING:
     from privmix.features.extraction import Extracted

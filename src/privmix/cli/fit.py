@@ -48,7 +48,7 @@ from privmix.cli._raw import (
 from privmix.inputs.owners import match_units
 from privmix.planning.plan import PrivacyUnit
 from privmix.schema import Schema
-from privmix.schema.table import PLAIN
+from privmix.schema.text_format import PLAIN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

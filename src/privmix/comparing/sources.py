@@ -32,7 +32,8 @@ from privmix.inputs.extractor import ExtractorIdentity
 from privmix.inputs.raw.cells import Cells, read_cells
 from privmix.publishing.release import Release
 from privmix.schema import TARGETS, Schema, Target
-from privmix.schema.table import PLAIN, TableSchema, TextFormat
+from privmix.schema.table import TableSchema
+from privmix.schema.text_format import PLAIN, TextFormat
 from privmix.synthesis.file import sidecar_path
 from privmix.synthesis.synthesizer import synthesize
 

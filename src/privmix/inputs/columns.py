@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from privmix import _validate
 from privmix.inputs.delimited import read_numbers, without_marks
 from privmix.inputs.missing import MISSING
-from privmix.schema.table import PLAIN, TextFormat
+from privmix.schema.text_format import PLAIN, TextFormat
 
 _WORDS = dict.fromkeys((b"true", b"True", b"TRUE"), 1.0)
 _WORDS |= dict.fromkeys((b"false", b"False", b"FALSE"), 0.0)

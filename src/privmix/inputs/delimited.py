@@ -23,7 +23,7 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from privmix import _validate
-from privmix.schema.table import PLAIN, TextFormat
+from privmix.schema.text_format import PLAIN, TextFormat
 
 TEXT_SUFFIXES = tuple(a + b for b in ("", ".gz", ".zst") for a in (".csv", ".tsv"))
 BLOCK_BYTES = 16 << 20  # also the longest row

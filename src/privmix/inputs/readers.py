@@ -45,7 +45,7 @@ from privmix.inputs.feature_names import Names
 from privmix.inputs.labels import refuse_floats
 from privmix.inputs.parquet import check_parts, index_columns, parquet_files, scan_parquet
 from privmix.schema import Target
-from privmix.schema.table import PLAIN, TextFormat
+from privmix.schema.text_format import PLAIN, TextFormat
 
 SUFFIXES = (".parquet", ".npz", ".npy", ".zarr", *TEXT_SUFFIXES)
 _BATCH_BYTES = 8 << 20

@@ -16,7 +16,7 @@ from privmix.inputs.arrays import npy_source, opened_npz
 from privmix.inputs.columns import is_list, is_number, text_numbers
 from privmix.inputs.delimited import is_delimited, read_header, readable, scan_text, suffix_of
 from privmix.inputs.feature_names import Names
-from privmix.schema.table import PLAIN, TextFormat
+from privmix.schema.text_format import PLAIN, TextFormat
 
 _IGNORE = "--ignore COLUMN leaves out one that is no feature, such as the label"
 

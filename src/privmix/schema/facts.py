@@ -11,7 +11,8 @@ from pydantic import field_validator, model_validator
 from privmix import _validate
 from privmix._validate import FrozenModel, printable
 from privmix.markup import facts_html
-from privmix.schema.table import PLAIN, TableSchema, TextFormat
+from privmix.schema.table import TableSchema
+from privmix.schema.text_format import PLAIN, TextFormat
 
 Target = Literal["class", "soft", "multilabel", "regression"]
 ClassBalance = Literal["equal", "unequal"] | tuple[float, ...] | None

@@ -25,7 +25,6 @@ from privmix.inputs.missing import MISSING
 from privmix.inputs.raw.blocks import BadRecord, decoded, python_value, shown, to_number
 from privmix.inputs.raw.frames import Rows, without_dictionary
 from privmix.schema.table import (
-    PLAIN,
     BooleanColumn,
     CategoricalColumn,
     Column,
@@ -33,8 +32,8 @@ from privmix.schema.table import (
     NumericColumn,
     OrdinalColumn,
     TableSchema,
-    TextFormat,
 )
+from privmix.schema.text_format import PLAIN, TextFormat
 
 _TRUE = frozenset({"true", "t", "yes", "y", "1"})
 _FALSE = frozenset({"false", "f", "no", "n", "0"})

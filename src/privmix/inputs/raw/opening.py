@@ -31,7 +31,8 @@ from privmix.inputs.raw.scans import (
 )
 from privmix.inputs.tally import MAX_BAD_SHARE, MAX_MISSED_SHARE, Shares
 from privmix.schema import TARGETS, Target
-from privmix.schema.table import PLAIN, TableSchema, TextFormat
+from privmix.schema.table import TableSchema
+from privmix.schema.text_format import PLAIN, TextFormat
 
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
 SUFFIXES = (".parquet", *ARROW_SUFFIXES, *TEXT_SUFFIXES)

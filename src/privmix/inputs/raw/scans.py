@@ -22,7 +22,8 @@ from privmix.inputs.raw.images import to_image
 from privmix.inputs.raw.texts import to_text
 from privmix.inputs.tally import Shares
 from privmix.schema import Target
-from privmix.schema.table import PLAIN, TableSchema, TextFormat
+from privmix.schema.table import TableSchema
+from privmix.schema.text_format import PLAIN, TextFormat
 
 # Opens a source and yields its rows from a position on, as tables of any length.
 Scan = Callable[[int], Iterator[pa.Table | Rows]]

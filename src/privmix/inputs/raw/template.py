@@ -20,7 +20,8 @@ from privmix.inputs.delimited import (
 from privmix.inputs.parquet import index_columns
 from privmix.inputs.raw.opening import SUFFIXES, column_types
 from privmix.schema import Target
-from privmix.schema.table import EXAMPLES, PLAIN
+from privmix.schema.table import EXAMPLES
+from privmix.schema.text_format import PLAIN
 
 
 def schema_template(
