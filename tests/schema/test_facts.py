@@ -129,7 +129,7 @@ class TestBins:
         assert not Schema(**facts, table=fourier).table.bins
 
     def test_times_have_as_many_as_numbers_and_ranks_no_more_than_categories(self):
-        """Ranks of up to 16 categories have a bin each where records would bear so many of one column."""
+        """Ranks of 3 to 16 categories have a bin each where records bear so many of all such columns."""
         ranks = [
             {"name": f"r{count}", "type": "ordinal", "categories": list(range(count))}
             for count in (2, 3, 8, 9, 20)
@@ -142,11 +142,11 @@ class TestBins:
             return schema, [column.num_bins for column in schema.table.columns]
 
         schema, found = bins(1_500)
-        assert found == [8, None, 3, 8, 9, 8, 8]  # 960 to 3,840 records bear 8 of three columns
-        assert "bins of columns: 3, 8 or 9" in repr(schema)
-        assert bins(350)[1] == [4, None, 3, 8, None, 4, 4]
-        assert bins(100)[1] == [None, None, 3, None, None, None, None]
-        assert bins(79)[1] == [None] * 7
+        assert found == [8, None, 3, 8, None, 8, 8]  # 960 to 3,840 records bear 8 of three columns
+        assert "bins of columns: 3 or 8" in repr(schema)
+        assert bins(4_000)[1] == [16, None, 3, 8, 9, 16, 16]
+        assert bins(350)[1] == [4, None, 3, None, None, 4, 4]
+        assert bins(239)[1] == [None] * 7
 
     def test_a_width_that_is_stated_says_how_many_there_are(self):
         """So that a schema stays what it was, whatever the rule becomes."""

@@ -396,13 +396,13 @@ class TableSchema(FrozenModel):
         """Return the table with a number of bins for every column of numbers, times or ranks that leaves it open.
 
         It follows from public facts alone: how many records are planned, and how many columns there are. Ranks of
-        up to 16 categories have a bin for each, as far as the records would bear so many of a single column.
+        3 to 16 categories have a bin for each, where the records bear so many of all columns of such ranks.
         Random Fourier features bend already, so that they take numbers as they are.
         """
         if self.fourier is not None:
             return self
         bins = usual_bins(num_records, sum(map(_leaves_bins_open, self.columns)))
-        most = usual_bins(num_records, 1) or 0
+        most = usual_bins(num_records, sum(map(_is_short, self.columns))) or 0
         columns = tuple(_with_bins(column, bins, most) for column in self.columns)
         return self.model_copy(update={"columns": columns})
 
@@ -435,21 +435,22 @@ class TableSchema(FrozenModel):
 
 def _is_short(column: Column) -> TypeGuard[OrdinalColumn]:
     """Tell whether a column has ranks of so few categories that each may be a bin: fewer bins hardly show shares."""
-    return isinstance(column, OrdinalColumn) and column.most_bins <= _USUAL_BINS[0]
+    return isinstance(column, OrdinalColumn) and 0 < column.most_bins <= _USUAL_BINS[0]
 
 
 def _leaves_bins_open(column: Column) -> bool:
-    return isinstance(column, ScaledColumn) and column.num_bins is None and not _is_short(column)
+    if not isinstance(column, ScaledColumn) or column.num_bins is not None:
+        return False
+    return column.most_bins > _USUAL_BINS[0]
 
 
 def _with_bins(column: Column, bins: int | None, most: int) -> Column:
-    """State the bins of a column that leaves them open: a number of them, or one for each category, of which there may
-    be so many.
+    """State the bins of a column that leaves them open: a number of them, or one for each category where there may be
+    so many.
     """
-    if _is_short(column):
-        if column.num_bins is None and 0 < column.most_bins <= most:
-            return column.model_copy(update={"num_bins": column.most_bins})
-    elif isinstance(column, ScaledColumn) and column.num_bins is None:
+    if _is_short(column) and column.num_bins is None and column.most_bins <= most:
+        return column.model_copy(update={"num_bins": column.most_bins})
+    if isinstance(column, ScaledColumn) and _leaves_bins_open(column):
         return column.model_copy(update={"num_bins": bins})
     return column
 
