@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ import pytest
 from builders import make_data, make_plan, make_schema
 from privmix import InvalidInputError, cli, release, verify
 from privmix.accounting import account
+from privmix.cli._stopping import Stopped, _is_stopping
 from privmix.publishing import folder as store
 from privmix.running import journal
 from privmix.running.ledger import Ledger
@@ -506,6 +508,32 @@ _common.read_text = work
         assert found == status
         assert line == f"error: {word}: {NOTHING}"
         assert {path.name for path in tmp_path.iterdir()} == {"x", "x.swallowed", "x.ended"}
+
+
+def test_no_signal_is_raised_again_while_something_ends():
+    """Whatever has come up meanwhile; a generator that is closed knows nothing of why."""
+    found = [_is_stopping()]
+
+    def ending():
+        try:
+            yield
+        finally:
+            found.append(_is_stopping())
+
+    generator = ending()
+    next(generator)
+    generator.close()
+    with suppress(Stopped):
+        try:
+            raise Stopped(signal.SIGTERM)
+        finally:
+            found.append(_is_stopping())
+            try:
+                raise ValueError
+            except ValueError:
+                found.append(_is_stopping())
+    assert found == [False, True, True, True]
+    assert not _is_stopping()
 
 
 def test_a_full_disk_leaves_no_half_plan(tmp_path, run):
